@@ -1,0 +1,110 @@
+"""Contract: what a case of a target must be like, as records; and Build, the one twin under test.
+
+The contract is what the target declares and what the graph says. What the seeds show is never contract, only realism
+(`SeedStatistics`). The records travel between processes; torch and ORT never come near them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuzzparity.execution import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """Describe one dim of one input. A static dim has no `symbol`; dims with one symbol are equal in every case."""
+
+    size: int  # in the first seed
+    symbol: str = ""
+    low: int = 0
+    high: int | None = None
+    multiple_of: int = 1
+    is_declared: bool = False  # a range was given by the user, not only "dynamic"
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Tell whether the contract lets this dim vary."""
+        return bool(self.symbol)
+
+    def admits(self, size: int) -> bool:
+        """Tell whether a size is inside the contract of this dim."""
+        if not self.is_dynamic:
+            return size == self.size
+        return self.low <= size and (self.high is None or size <= self.high) and size % self.multiple_of == 0
+
+
+@dataclass(frozen=True, slots=True)
+class InputContract:
+    """Describe one input: dtype (numpy name), dims, value bounds, and the index limit that the graph implies.
+
+    `index_limit`: values index an axis of this length, so 0 <= value < limit; `index_symbol` names a dim instead when
+    that axis is dynamic.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[Dim, ...]
+    low: float | None = None
+    high: float | None = None
+    allow_nonfinite: bool = True
+    index_limit: int | None = None
+    index_symbol: str = ""
+    onnx_name: str = ""  # the ONNX input paired with it; empty when export dropped it
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Describe every input of a target, and what the model's own text suggests to try.
+
+    `sizes`: dims worth trying (ends of narrowed export ranges and their neighbours, kernel sizes, ...). `constants`:
+    numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits.
+    """
+
+    inputs: tuple[InputContract, ...]
+    sizes: tuple[int, ...] = ()
+    constants: tuple[float, ...] = ()
+
+    def input(self, name: str) -> InputContract:
+        """Return the contract of one input; KeyError when there is none."""
+        for item in self.inputs:
+            if item.name == name:
+                return item
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Describe one exact twin; files stand under its folder (`model.onnx`, `state.safetensors`, `build.json`)."""
+
+    digest: str
+    folder: str
+    origin: str  # "exported by dynamo", "exported by torchscript", "given"
+    state_digest: str
+    onnx_digest: str
+    onnx_bytes: int
+    nodes: int
+    opset_requested: int | None
+    opset_obtained: int
+    computing_dtype: str  # the least precise float dtype in the graph: "float32", "float16", ...
+    versions: dict[str, str]
+    notes: tuple[str, ...] = ()  # warnings of the export, narrowed ranges, dims that came out static
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """Hold everything the parent process knows of a loaded target: it never sees the module."""
+
+    name: str
+    spec: str  # as given on the command line
+    folder: str  # where the target's own file lies; "" for a module name
+    outputs: tuple[str, ...]
+    contract: Contract
+    build: Build
+    environment: Environment
+    has_real_seeds: bool
+    notes: tuple[str, ...] = ()  # "the module was in train mode: put in eval mode", ...
+    confidential: bool = False
+    mutates_inputs: bool = False
+    source_line: str = ""
+    tolerance_outputs: tuple[str, ...] = field(default=())  # outputs for which the user set a tolerance

@@ -1,0 +1,159 @@
+"""Verdict: the oracle's answer for one output and kind, with the evidence it rests on.
+
+`Comparison` is what the numbers say, `Evidence` what the arbiters say, `Verdict` the answer, `Judgement` all verdicts
+of one case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Name what differs."""
+
+    AGREE = "agree"
+    REJECTED = "rejected"
+    ERROR_SPLIT = "error_split"
+    SHAPE = "shape"
+    DTYPE = "dtype"
+    NONFINITE = "nonfinite"
+    DECISION = "decision"
+    NUMERIC = "numeric"
+    BRANCH_SPLIT = "branch_split"
+    CRASH = "crash"
+    HANG = "hang"
+    OOM = "oom"
+    UNSTABLE = "unstable"
+    EXPORT_ERROR = "export_error"
+    LOAD_ERROR = "load_error"
+    LEAK = "leak"
+    SLOW = "slow"
+
+
+PRECEDENCE = (  # of kinds within a case: the first that holds is the case's headline
+    Kind.CRASH,
+    Kind.HANG,
+    Kind.OOM,
+    Kind.EXPORT_ERROR,
+    Kind.LOAD_ERROR,
+    Kind.ERROR_SPLIT,
+    Kind.UNSTABLE,
+    Kind.BRANCH_SPLIT,
+    Kind.SHAPE,
+    Kind.DTYPE,
+    Kind.NONFINITE,
+    Kind.DECISION,
+    Kind.NUMERIC,
+    Kind.LEAK,
+    Kind.SLOW,
+    Kind.REJECTED,
+    Kind.AGREE,
+)
+
+
+class Grade(StrEnum):
+    """Name what a difference means."""
+
+    BUG = "bug"
+    INHERENT = "inherent"
+    TIE = "tie"
+    CONTRACT = "contract"
+    NOTE = "note"
+
+
+GRADES = (Grade.BUG, Grade.CONTRACT, Grade.TIE, Grade.INHERENT, Grade.NOTE)  # most telling first
+
+
+class Realism(StrEnum):
+    """Name how close a case is to the seeds."""
+
+    NEAR = "near"
+    WILD = "wild"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Hold the figures of one output: `error_ratio` is the largest error over the allowed error (inf where none is)."""
+
+    kind: Kind
+    error_ratio: float = 0.0
+    max_abs: float = 0.0
+    scaled: float = 0.0  # max_abs over the largest finite |expected|
+    ulp: float = 0.0
+    index: tuple[int, ...] | None = None  # of the worst element
+    expected_at: float | int | bool | str | None = None
+    actual_at: float | int | bool | str | None = None
+    differing: int = 0
+    compared: int = 0
+    detail: str = ""  # "shape [2, 4] / [3, 4]", "dtype float32 / float64", "NaN 1 / 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Hold what the arbiters said about one differing output; figures in units of the output."""
+
+    source: str  # "torch float64", "missing: <why>"
+    torch_distance: float | None = None  # of torch to the exact answer, at the worst element
+    ort_distance: float | None = None
+    moves: dict[str, float] = field(default_factory=dict)  # test -> largest move of the exact answer there
+    draws: int = 0
+    far_sides: tuple[str, ...] = ()  # sides beyond 8 moves
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Answer for one output and kind. `output` is a name, or None for the whole case (crash, error_split, ...)."""
+
+    kind: Kind
+    grade: Grade
+    output: str | None = None
+    side: str = ""  # the side at fault where it is plain: the one that crashed, refused or lies far from exact
+    site: str = ""  # error site or signal: part of the bucket
+    comparison: Comparison | None = None
+    evidence: Evidence | None = None
+    blame: str = "unknown"
+    headline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Hold all verdicts of one case; empty `verdicts` means agreement or a refusal by both (`kind` says which)."""
+
+    kind: Kind
+    realism: Realism = Realism.UNKNOWN
+    verdicts: tuple[Verdict, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()  # one for each output that could be compared
+
+    @property
+    def error_ratio(self) -> float:
+        """Return the largest error ratio over all outputs, 0.0 when nothing was compared."""
+        return max((comparison.error_ratio for comparison in self.comparisons), default=0.0)
+
+    @property
+    def worst(self) -> Verdict | None:
+        """Return the verdict that is told first: by grade, then by precedence of kind."""
+        order = sorted(self.verdicts, key=lambda v: (GRADES.index(v.grade), PRECEDENCE.index(v.kind)))
+        return order[0] if order else None
+
+
+def as_plain(value: Any) -> Any:
+    """Return a record as plain JSON data: dataclasses to dicts, enums to text, NaN and infinities to text."""
+    import dataclasses
+    import math
+
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [as_plain(item) for item in value]
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value

@@ -1,0 +1,1 @@
+"""Make cases: contract, shapes, values, mutators, feedback."""

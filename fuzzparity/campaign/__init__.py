@@ -1,0 +1,1 @@
+"""Run a campaign: schedule, loop, status."""

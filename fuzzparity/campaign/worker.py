@@ -1,0 +1,286 @@
+"""Worker: the inner loop of a campaign: choose, mutate, run both sides, judge.
+
+The idea: a worker takes a lease (a number, a budget, what others kept meanwhile) and works through it without asking.
+Kept cases and suspects leave at once, so that a death loses nothing that was found; counters leave at the end. The
+sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fuzzparity.campaign.gate import suspects_of
+from fuzzparity.case import Case, Lineage
+from fuzzparity.corpus.database import Corpus
+from fuzzparity.corpus.records import KeptCase
+from fuzzparity.execution import Execution
+from fuzzparity.explain.twin import Twin, TwinSpec, open_twin
+from fuzzparity.finding import Suspect
+from fuzzparity.generate.contract import breach
+from fuzzparity.generate.feedback import features
+from fuzzparity.generate.generator import Generator, Proposal
+from fuzzparity.verdict import Judgement, Kind
+from fuzzparity.work.loader import Context
+
+_JUDGED_ALWAYS = 6  # repeats of one look-alike judged in full, before only powers of two are
+_SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """Say what a worker works on for all its life."""
+
+    twin: TwinSpec
+    corpus_path: str
+    rng_seed: int
+    is_deterministic: bool = False  # leases end by count alone, never by the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Hand out a piece of the campaign: `executions` pair runs, numbered from `first_sequence`.
+
+    `skip`: proposals at the start of the lease that an earlier worker got through before it died.
+    """
+
+    number: int
+    executions: int
+    first_sequence: int
+    seconds: float
+    skip: int = 0
+    adopt: tuple[str, ...] = ()  # digests of cases that other workers kept meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Report a case worth keeping."""
+
+    row: KeptCase
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Report how often known buckets were met again without a new suspect."""
+
+    counts: dict[str, int]  # finding id -> hits
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDone:
+    """Report the counters of a finished lease."""
+
+    number: int
+    executions: int
+    inputs: int
+    rejected: int
+    judged: int
+    seconds: float
+    mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
+
+
+def serve(context: Context, spec: WorkerSpec) -> None:
+    """Work through leases until the parent sends None."""
+    worker = _Worker(context, spec)
+    context.send(Ready())
+    while (lease := context.receive()) is not None:
+        context.send(worker.work(lease))
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Report that a worker has opened both sides and waits for a lease."""
+
+
+class _Worker:
+    """Hold what lives from lease to lease: both sides, the generator, what was seen."""
+
+    def __init__(self, context: Context, spec: WorkerSpec) -> None:
+        self._context = context
+        self._spec = spec
+        self._facts = spec.twin.facts
+        with Corpus.open(Path(spec.corpus_path), read_only=True) as corpus:
+            state = corpus.resume_state(self._facts.build.digest)
+            seeds = [corpus.case(digest) for digest in state.seeds]
+            pool = corpus.pool()
+        twin = open_twin(context, spec.twin, context.announcer, seeds[0])
+        if isinstance(twin, Execution):
+            raise RuntimeError(f"the gate could open the model, this worker cannot: {twin.refusal}")
+        self._twin: Twin = twin
+        self._generator = Generator(self._facts.contract, seeds, spec.rng_seed)
+        known_seeds = set(state.seeds)
+        for case, case_features in pool:
+            if case.digest not in known_seeds:
+                self._generator.adopt(case, case_features)
+        self._seen = np.zeros(_SEEN_BITS // 8, dtype=np.uint8)
+        self._look_alikes: dict[str, _LookAlike] = {}
+        self._told: set[str] = set()
+
+    def work(self, lease: Lease) -> LeaseDone:
+        """Run one lease to its end."""
+        self._adopt(lease.adopt)
+        self._generator.begin(lease.number)
+        counters = _Counters()
+        started = time.monotonic()
+        for index in range(lease.executions):
+            if index < lease.skip:
+                self._generator.propose()
+                continue
+            if not self._spec.is_deterministic and time.monotonic() - started > lease.seconds:
+                break
+            try:
+                self._step(self._generator.propose(), lease, lease.first_sequence + index, counters)
+            except MemoryError:  # the child's own limit, met between runs: the case is given up
+                counters.rejected += 1
+        if counters.hits:
+            self._context.send(Hits(counters.hits))
+        return LeaseDone(
+            lease.number,
+            counters.executions,
+            counters.inputs,
+            counters.rejected,
+            counters.judged,
+            time.monotonic() - started,
+            self._generator.statistics(),
+        )
+
+    def _step(self, proposal: Proposal, lease: Lease, sequence: int, counters: _Counters) -> None:
+        case = proposal.case
+        expected, actual = self._twin.run(case, sequence)
+        counters.executions += 1
+        counters.inputs += self._is_new(case)
+        screening = self._twin.screen(expected, actual)
+        judgement = Judgement(screening.kind, comparisons=screening.comparisons)
+        signals = features(case, self._facts.contract, expected, actual, judgement)
+        is_rejected = screening.kind is Kind.REJECTED
+        counters.rejected += is_rejected
+        kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected)
+        lineage = Lineage(
+            proposal.lineage.origin,
+            proposal.lineage.parents,
+            proposal.lineage.mutators,
+            self._spec.rng_seed,
+            lease.number,
+            sequence,
+        )
+        if screening.is_suspicious or kept:
+            second = (self._twin.run_torch(case), self._twin.run_ort(case))
+            if screening.is_suspicious or _differs(expected, second[0]) or _differs(actual, second[1]):
+                judgement = self._suspicious(proposal, lineage, expected, actual, second, judgement, counters)
+        if kept:
+            self._keep(proposal, lineage, signals, judgement)
+
+    def _suspicious(
+        self,
+        proposal: Proposal,
+        lineage: Lineage,
+        expected: Execution,
+        actual: Execution,
+        second: tuple[Execution, Execution],
+        screened: Judgement,
+        counters: _Counters,
+    ) -> Judgement:
+        """Judge a suspicious case in full unless it looks like many before it; report what is new."""
+        key = _look_alike_key(proposal, screened)
+        look_alike = self._look_alikes.setdefault(key, _LookAlike())
+        look_alike.met += 1
+        if look_alike.met > _JUDGED_ALWAYS and look_alike.met & (look_alike.met - 1):
+            for finding_id in look_alike.findings:
+                counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
+            return screened
+        counters.judged += 1
+        judgement = self._twin.judge(proposal.case, expected, actual, second)
+        suspects = suspects_of(self._facts, proposal.case, lineage, judgement, expected, actual)
+        look_alike.findings = tuple(suspect.bucket.finding_id for suspect in suspects)
+        for suspect in suspects:
+            self._tell(suspect, counters)
+        return judgement
+
+    def _tell(self, suspect: Suspect, counters: _Counters) -> None:
+        """Send a suspect of a bucket not told before; else count a hit."""
+        finding_id = suspect.bucket.finding_id
+        if finding_id in self._told:
+            counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
+            return
+        self._told.add(finding_id)
+        self._context.send(suspect)
+
+    def _keep(self, proposal: Proposal, lineage: Lineage, signals: frozenset[str], judgement: Judgement) -> None:
+        row = KeptCase(
+            proposal.case,
+            lineage,
+            signals,
+            judgement.kind.value,
+            judgement.error_ratio,
+            self._twin.realism(proposal.case).value,
+            bool(breach(self._facts.contract, proposal.case, self._context.loaded.target.valid)),
+        )
+        self._context.send(Kept(row))
+
+    def _is_new(self, case: Case) -> bool:
+        """Mark a case as seen and tell whether it was not."""
+        bit = int(case.digest[:14], 16) % _SEEN_BITS
+        byte, mask = bit >> 3, np.uint8(1 << (bit & 7))
+        is_new = not self._seen[byte] & mask
+        self._seen[byte] |= mask
+        return bool(is_new)
+
+    def _adopt(self, digests: tuple[str, ...]) -> None:
+        if not digests:
+            return
+        with Corpus.open(Path(self._spec.corpus_path), read_only=True) as corpus:
+            for digest in digests:
+                self._generator.adopt(corpus.case(digest), corpus.features_of(digest))
+
+
+@dataclass(slots=True)
+class _Counters:
+    executions: int = 0
+    inputs: int = 0
+    rejected: int = 0
+    judged: int = 0
+    hits: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _LookAlike:
+    """Count suspicious cases that look the same before evidence, and hold the findings the last full look gave."""
+
+    met: int = 0
+    findings: tuple[str, ...] = ()
+
+
+def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
+    """Return what suspicious cases share when a full look at each would tell nothing new.
+
+    The error ratio's magnitude is part of it, in decades: a tie and a gross fault of one output look different.
+    """
+    parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite)]
+    for index, comparison in enumerate(screened.comparisons):
+        if comparison.kind is not Kind.AGREE:
+            ratio = comparison.error_ratio
+            decade = "inf" if not np.isfinite(ratio) else str(int(np.floor(np.log10(max(ratio, 1e-30)))))
+            parts.append(f"{index}:{comparison.kind.value}:{decade}")
+    return "|".join(parts)
+
+
+def _differs(first: Execution, second: Execution) -> bool:
+    """Tell whether two runs of one side are not the same bits; NaN payloads do not count."""
+    if first.status is not second.status:
+        return True
+    if len(first.outputs) != len(second.outputs):
+        return True
+    for one, two in zip(first.outputs, second.outputs, strict=True):
+        if one.shape != two.shape or one.dtype != two.dtype:
+            return True
+        if one.tobytes() != two.tobytes() and not _same_but_nan(one, two):
+            return True
+    return False
+
+
+def _same_but_nan(one: np.ndarray, two: np.ndarray) -> bool:
+    equal_nan = one.dtype.kind in "fc"
+    return bool(np.array_equal(one, two, equal_nan=equal_nan))

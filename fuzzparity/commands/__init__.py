@@ -1,0 +1,1 @@
+"""Hold the bodies of the commands beside the campaign."""

@@ -1,0 +1,1 @@
+"""Keep cases and findings in one SQLite file."""

@@ -1,0 +1,1 @@
+"""Wire the trades together for one finding."""

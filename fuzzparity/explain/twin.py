@@ -1,0 +1,141 @@
+"""Twin: both sides of one build in one process, announced, with the oracle that judges them.
+
+The idea: workers, the gate and every risky run use the same few lines to run and judge a case, so a finding is
+confirmed by exactly what found it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fuzzparity.case import Array, Case
+from fuzzparity.contract import TargetFacts
+from fuzzparity.execution import ORT, TORCH, Execution
+from fuzzparity.generate.contract import SeedStatistics, breach
+from fuzzparity.oracle.judge import Oracle, Screening
+from fuzzparity.oracle.policy import Policy
+from fuzzparity.sides.export import load_state
+from fuzzparity.sides.pair import Pair, open_pair
+from fuzzparity.sides.torch_side import Referee
+from fuzzparity.verdict import Judgement, Realism
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.loader import Context
+
+REFEREE = "referee"
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSpec:
+    """Say which twin a child opens and how it is judged; made once by the gate, the same in every process.
+
+    `reload_state`: this loader did not make the build, so the state saved with it is put into the module first.
+    """
+
+    facts: TargetFacts
+    policy: Policy
+    statistics: SeedStatistics
+    reload_state: bool = False
+    use_referee: bool = True
+
+    def reloaded(self) -> TwinSpec:
+        """Return the spec for children of another loader than the one that made the build."""
+        return replace(self, reload_state=True)
+
+
+class AnnouncedReferee:
+    """Announce every run of the referee, so that a death inside it is not taken for one of a side."""
+
+    def __init__(self, referee: Referee, announcer: Announcer) -> None:
+        """Wrap a referee of this process."""
+        self._referee = referee
+        self._announcer = announcer
+
+    @property
+    def missing(self) -> str:
+        """Return why the referee cannot run, empty when it can."""
+        return self._referee.missing
+
+    def exact(self, case: Case) -> tuple[Array, ...] | None:
+        """Return the outputs in float64, None when the referee cannot run."""
+        with self._announcer.at(REFEREE):
+            return self._referee.exact(case)
+
+    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
+        """Return the float64 outputs with every intermediate rounded at random."""
+        with self._announcer.at(REFEREE):
+            return self._referee.rounded(case, draw)
+
+    def peak(self, case: Case) -> float:
+        """Return the largest finite intermediate of the float64 run."""
+        with self._announcer.at(REFEREE):
+            return self._referee.peak(case)
+
+
+class Twin:
+    """Run and judge cases on one build; every run is announced first."""
+
+    def __init__(self, pair: Pair, spec: TwinSpec, context: Context, announcer: Announcer) -> None:
+        """Join a pair of sides and the oracle of a spec."""
+        target = context.loaded.target
+        contract = spec.facts.contract
+        self.spec = spec
+        self.announcer = announcer
+        self.pair = pair
+        self._referee: AnnouncedReferee | None = None
+        self.oracle = Oracle(
+            spec.facts.outputs,
+            spec.policy,
+            breach=lambda case: breach(contract, case, target.valid),
+            realism=lambda case: spec.statistics.realism(contract, case),
+        )
+
+    @property
+    def referee(self) -> AnnouncedReferee | None:
+        """Return the float64 referee, made on first use; None when the spec forbids it."""
+        if self._referee is None and self.spec.use_referee:
+            self._referee = AnnouncedReferee(self.pair.referee, self.announcer)
+        return self._referee
+
+    def run_torch(self, case: Case) -> Execution:
+        """Run the torch side, announced."""
+        with self.announcer.at(TORCH):
+            return self.pair.run_torch(case)
+
+    def run_ort(self, case: Case) -> Execution:
+        """Run the ORT side, announced."""
+        with self.announcer.at(ORT):
+            return self.pair.run_ort(case)
+
+    def run(self, case: Case, sequence: int = -1) -> tuple[Execution, Execution]:
+        """Announce a case and run both sides, torch first."""
+        self.announcer.case(case, sequence)
+        return self.run_torch(case), self.run_ort(case)
+
+    def screen(self, expected: Execution, actual: Execution) -> Screening:
+        """Look at two executions without evidence."""
+        return self.oracle.screen(expected, actual)
+
+    def judge(
+        self, case: Case, expected: Execution, actual: Execution, second: tuple[Execution, Execution] | None = None
+    ) -> Judgement:
+        """Judge two executions with evidence; `second` are the repeats that stability is judged by."""
+        return self.oracle.judge(case, expected, actual, self.referee, second=second)
+
+    def realism(self, case: Case) -> Realism:
+        """Say how close a case is to the seeds."""
+        return self.spec.statistics.realism(self.spec.facts.contract, case)
+
+
+def open_twin(context: Context, spec: TwinSpec, announcer: Announcer, case: Case | None = None) -> Twin | Execution:
+    """Open both sides, announced as the load of ORT with `case`; an Execution tells how ORT failed to load."""
+    folder = Path(spec.facts.build.folder)
+    if spec.reload_state:
+        load_state(context.loaded, folder)
+    if case is not None:
+        announcer.case(case)
+    with announcer.at(ORT, note="load"):
+        pair = open_pair(context.loaded, spec.facts, folder)
+    if isinstance(pair, Execution):
+        return pair
+    return Twin(pair, spec, context, announcer)

@@ -1,0 +1,1 @@
+"""Make a case smaller while it stays interesting."""

@@ -1,0 +1,1 @@
+"""Judge two executions: compare, evidence, policies, verdicts."""

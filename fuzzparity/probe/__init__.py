@@ -1,0 +1,1 @@
+"""Measure latency and memory on kept cases."""

@@ -1,0 +1,1 @@
+"""Say what is known: text, tables, reproducer folders."""

@@ -1,0 +1,1 @@
+"""Own the processes: loader, children, announcements, limits."""

@@ -1,0 +1,272 @@
+"""Loader process: loads the target once and forks a child for every job.
+
+The idea: everything dear (importing torch and ORT, loading the user's code and weights) happens once, before any
+thread or session exists; a child then costs about 20 ms and has exactly the same module, unseeded weights included.
+Where forking is not allowed (CUDA), the same program loads the target and becomes the child itself.
+
+Run as `python -m fuzzparity.work.loader FD`; speaks over the inherited socket FD.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fuzzparity.errors import FuzzparityError, InvalidTarget
+from fuzzparity.work.alone import FAULT_EXIT
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.limits import Limits, die_with_parent, limit_memory, no_core_dump
+
+if TYPE_CHECKING:
+    from fuzzparity.sides.load import LoadedTarget
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec:
+    """Say what to load; `preload` names modules to import before the first fork."""
+
+    spec: str
+    onnx: str | None = None
+    torch_file: str | None = None
+    seeds: tuple[str, ...] = ()
+    cwd: str = "."
+    preload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Answer a LoadSpec: the target is there."""
+
+    name: str
+    folder: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """Answer a LoadSpec: the target is wrong, or (`is_ours`) we are."""
+
+    error: tuple[str, str, str, str]  # stage, problem, advice, detail
+    is_ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Ask for a child that runs `job` ("module:function") with `(context, *arguments)`; its socket follows as an fd."""
+
+    child_id: int
+    job: str
+    arguments: tuple[Any, ...]
+    map_path: str
+    limits: Limits
+    becomes: bool = False  # spawn mode: do not fork, be the child
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """Answer a Launch with the pid of the child."""
+
+    child_id: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """Report that a child has ended, with its `waitpid` status."""
+
+    child_id: int
+    wait_status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Carry the result of a job that ran to its end."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """Carry the exception of a job: one of ours with its class, or the traceback of a fault."""
+
+    error: FuzzparityError | None
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Give a job what it works with: the loaded target, its socket to the parent, its announcements."""
+
+    loaded: LoadedTarget
+    connection: Connection
+    announcer: Announcer
+    map_path: Path
+    limits: Limits
+    load_spec: LoadSpec = field(default_factory=lambda: LoadSpec(""))
+
+    def send(self, message: Any) -> None:
+        """Send a message to the parent; a parent that is gone ends this process."""
+        try:
+            self.connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)
+
+    def receive(self) -> Any:
+        """Wait for a message of the parent; a parent that is gone ends this process."""
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            os._exit(0)
+
+
+def resolve(job: str) -> Callable[..., Any]:
+    """Return the function that "module:function" names."""
+    module, _, name = job.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function
+
+
+class _Server:
+    """Serve one parent: load, fork, reap."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._connection = Connection(os.dup(fd))
+        self._children: dict[int, int] = {}  # pid -> child id
+        self._loaded: LoadedTarget | None = None
+        self._spec = LoadSpec("")
+
+    def serve(self) -> NoReturn:
+        """Run until the parent closes its end."""
+        wake_reader, wake_writer = socket.socketpair()
+        wake_reader.setblocking(False)
+        wake_writer.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(wake_writer.fileno(), warn_on_full_buffer=False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection, selectors.EVENT_READ)
+            selector.register(wake_reader, selectors.EVENT_READ)
+            while True:
+                for key, _ in selector.select(timeout=1.0):
+                    if key.fileobj is wake_reader:
+                        wake_reader.recv(4096)
+                    else:
+                        self._handle()
+                self._reap()
+
+    def _handle(self) -> None:
+        try:
+            message = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            self._kill_children()
+            os._exit(0)
+        if isinstance(message, LoadSpec):
+            self._connection.send(self._load(message))
+        else:
+            assert isinstance(message, Launch)
+            self._launch(message)
+
+    def _load(self, spec: LoadSpec) -> Loaded | LoadFailed:
+        """Import what every child needs, then the user's target."""
+        from fuzzparity.sides.load import load_target
+
+        os.chdir(spec.cwd)
+        try:
+            self._loaded = load_target(spec.spec, onnx=spec.onnx, torch_file=spec.torch_file, seeds=spec.seeds)
+            for name in spec.preload:
+                importlib.import_module(name)
+        except InvalidTarget as error:
+            return LoadFailed((error.stage, error.problem, error.advice, error.detail))
+        except Exception as error:  # a fault of ours: shown as such, with its traceback under --debug
+            return LoadFailed(("load", f"{type(error).__name__}: {error}", "", traceback.format_exc()), is_ours=True)
+        self._spec = spec
+        return Loaded(self._loaded.name, self._loaded.folder, self._loaded.notes)
+
+    def _launch(self, launch: Launch) -> None:
+        _, fds, _, _ = socket.recv_fds(self._socket, 1, 1)
+        connection = Connection(fds[0])
+        if launch.becomes:
+            self._run(launch, connection)
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._connection.close()
+            self._socket.close()
+            die_with_parent(me)
+            self._run(launch, connection)
+        connection.close()
+        self._children[pid] = launch.child_id
+        self._connection.send(Forked(launch.child_id, pid))
+
+    def _run(self, launch: Launch, connection: Connection) -> NoReturn:
+        """Run the job in this process and end it."""
+        code = 0
+        try:
+            no_core_dump()
+            limit_memory(launch.limits.memory_bytes)
+            map_path = Path(launch.map_path)
+            assert self._loaded is not None
+            context = Context(self._loaded, connection, Announcer(map_path), map_path, launch.limits, self._spec)
+            connection.send(Returned(resolve(launch.job)(context, *launch.arguments)))
+        except FuzzparityError as error:
+            code = _report(connection, Raised(error, traceback.format_exc()))
+        except BaseException:  # a fault of ours: the parent reports it, the process ends
+            code = _report(connection, Raised(None, traceback.format_exc()))
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.close()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            child_id = self._children.pop(pid, None)
+            if child_id is not None:
+                self._connection.send(Reaped(child_id, status))
+
+    def _kill_children(self) -> None:
+        for pid in self._children:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def _report(connection: Connection, raised: Raised) -> int:
+    try:
+        connection.send(raised)
+    except (OSError, ValueError):
+        pass
+    return FAULT_EXIT
+
+
+def main() -> None:
+    """Start the loader on the socket whose fd is the first argument."""
+    fd, parent_pid = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent_pid)
+    no_core_dump()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the parent, which ends us in order
+    faulthandler.enable()
+    # run as __main__, this module exists twice; messages must be instances of the importable one
+    module = importlib.import_module("fuzzparity.work.loader")
+    module._Server(fd).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Content: all that a reproducer is made of, and what follows from it.
+
+The idea: one record goes in, and every file of the folder (code, data, texts) is a view of that record; nothing is
+looked up elsewhere, so the database alone can write the folder again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fuzzparity.case import Array, Case, Lineage, is_float
+from fuzzparity.contract import TargetFacts
+from fuzzparity.execution import Execution, Status
+from fuzzparity.finding import Finding
+from fuzzparity.report.clean import printable, without_paths
+from fuzzparity.target import Ort, Tolerance
+from fuzzparity.verdict import Kind
+
+RECORDED_OUTPUTS = "recorded outputs"
+IMPORT_OF_TARGET = "import of the target"
+COMPARING = frozenset({Kind.NUMERIC, Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.BRANCH_SPLIT})
+PATIENCE_SECONDS = 300.0  # for a finding that is no hang: slower is "cannot judge", never "gone"
+
+# torch.testing.assert_close defaults (pytorch docs): used for an output of which no allowance was recorded
+DEFAULT_ALLOWED = {
+    "float16": Tolerance(rtol=1e-3, atol=1e-5),
+    "bfloat16": Tolerance(rtol=1.6e-2, atol=1e-5),
+    "float32": Tolerance(rtol=1.3e-6, atol=1e-5),
+    "float64": Tolerance(rtol=1e-7, atol=1e-7),
+}
+
+LEVELS = {  # Ort.optimization_level -> onnxruntime.GraphOptimizationLevel
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReproducerContent:
+    """Hold all that a reproducer is made of.
+
+    `allowed`: the tolerance of each output that the finding was judged by (a floor folded into `atol`). `contains`:
+    which of "real data", "real weights", "source code" are in the folder.
+    """
+
+    finding: Finding
+    case: Case
+    expected: Execution | None
+    actual: Execution | None
+    model: bytes = field(repr=False)
+    facts: TargetFacts
+    lineage: Lineage = field(default_factory=Lineage)
+    ort: Ort = field(default_factory=Ort)
+    target_spec: str = ""
+    target_folder: str = ""
+    confidential: bool = False
+    contains: tuple[str, ...] = ()
+    allowed: dict[str, Tolerance] = field(default_factory=dict)
+    limit_seconds: float = 20.0  # of a hang
+    memory_bytes: int | None = None  # address space of an out-of-memory finding
+    write_out: bool = True  # small inputs and models in repro.py itself
+
+    @property
+    def standalone(self) -> str:
+        """Return which torch side shows the finding: recorded outputs, or import of the target."""
+        kind = self.finding.verdict.kind
+        is_torch_alone = self.finding.verdict.side.startswith("torch") and kind is not Kind.ERROR_SPLIT
+        if kind is Kind.EXPORT_ERROR or (is_torch_alone and kind not in COMPARING):
+            return IMPORT_OF_TARGET
+        return RECORDED_OUTPUTS
+
+    @property
+    def ort_level(self) -> str:
+        """Return the session's graph optimization level as onnxruntime names it."""
+        return LEVELS[self.ort.optimization_level]
+
+
+def expected_outputs(content: ReproducerContent) -> dict[str, Array] | None:
+    """Return torch's recorded outputs by name; outputs beyond the known names are called `output_N`."""
+    if content.expected is None or not content.expected.is_ok:
+        return None
+    names = content.facts.outputs
+    named: dict[str, Array] = {}
+    for index, array in enumerate(content.expected.outputs):
+        name = names[index] if index < len(names) else f"output_{index}"
+        named[name if name not in named else f"{name}_{index}"] = array
+    return named
+
+
+def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, Tolerance]:
+    """Return the tolerance of every output, under which the recorded answers themselves show the finding.
+
+    A numeric finding whose error lies below the screen (a purely relative look found it) shows when at least half of
+    the recorded error is there: such outputs get half of it as `atol`.
+    """
+    chosen = {}
+    for name, array in outputs.items():
+        chosen[name] = content.allowed.get(name) or DEFAULT_ALLOWED.get(array.dtype.name) or Tolerance()
+    comparison, watched = content.finding.verdict.comparison, content.finding.verdict.output
+    if content.finding.verdict.kind is Kind.NUMERIC and comparison is not None and watched in chosen:
+        actual = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False)).get(watched)
+        if actual is not None and not _exceeds(outputs[watched], actual, chosen[watched]):
+            chosen[watched] = Tolerance(atol=comparison.max_abs / 2 if comparison.max_abs < float("inf") else 0.0)
+    return chosen
+
+
+def _exceeds(expected: Array, actual: Array, tolerance: Tolerance) -> bool:
+    """Tell whether two arrays lie beyond a tolerance anywhere; unequal shapes and dtypes do."""
+    if expected.shape != actual.shape or expected.dtype != actual.dtype or not is_float(expected.dtype):
+        return True
+    left, right = expected.astype(np.float64), actual.astype(np.float64)
+    return not bool(np.allclose(right, left, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True))
+
+
+def feeds(content: ReproducerContent) -> dict[str, str]:
+    """Return input name -> ONNX input name, without inputs that the graph lost."""
+    return {item.name: item.onnx_name for item in content.facts.contract.inputs if item.onnx_name}
+
+
+def limit_seconds(content: ReproducerContent) -> float:
+    """Return how long a run may take: the hang's own limit, otherwise enough patience to be sure."""
+    return content.limit_seconds if content.finding.verdict.kind is Kind.HANG else PATIENCE_SECONDS
+
+
+def phase(content: ReproducerContent) -> str:
+    """Return the phase of the side at fault: "load" or "run"."""
+    if content.finding.verdict.kind in (Kind.LOAD_ERROR, Kind.EXPORT_ERROR):
+        return "load"
+    side = content.expected if content.finding.verdict.side.startswith("torch") else content.actual
+    return side.phase if side is not None else "run"
+
+
+def said(execution: Execution | None, names: tuple[str, ...] = ()) -> str:
+    """Return in one line what a side did."""
+    if execution is None:
+        return "not recorded"
+    if execution.status is Status.OK:
+        shown = [f"{a.dtype.name}{list(a.shape)}" for a in execution.outputs[:8]]
+        return "answers " + ", ".join(shown) + (", ..." if len(execution.outputs) > 8 else "")
+    if execution.refusal is not None:
+        return f"refuses at {execution.phase}: {execution.refusal.error_class}: {execution.refusal.message}"
+    how = {Status.HANG: "gives no answer in time", Status.OOM: "runs out of memory"}.get(execution.status, "dies")
+    end = f" by signal {execution.signal}" if execution.signal else ""
+    end += f" with exit code {execution.exit_code}" if execution.exit_code else ""
+    return f"{how} at {execution.phase}{end}"
+
+
+def headline(content: ReproducerContent) -> str:
+    """Return the finding's headline as one clean line without absolute paths."""
+    verdict = content.finding.verdict
+    text = verdict.headline or f"{verdict.kind.value} {verdict.output or verdict.side}".strip()
+    return printable(without_paths(text, content.target_folder), 300)
+
+
+def fault(content: ReproducerContent) -> Execution | None:
+    """Return the execution of the side at fault."""
+    return content.expected if content.finding.verdict.side.startswith("torch") else content.actual
+
+
+def relative_spec(content: ReproducerContent, place: Path) -> str:
+    """Return the target's spec relative to the reproducer's folder; a module name stays as it is."""
+    if not content.target_folder:
+        return content.target_spec
+    path, separator, name = content.target_spec.partition(".py:")
+    folder = Path(content.target_folder)
+    is_file = bool(separator) or path.endswith(".py")
+    file = folder / (Path(path).name + (".py" if separator else "")) if is_file else folder
+    return os.path.relpath(file.resolve(), place.resolve()) + (f":{name}" if separator else "")

@@ -1,0 +1,115 @@
+"""The repository as a newcomer meets it: what lies at the top, what README promises, what must not be in a file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+
+import fuzzparity
+
+ROOT = Path(__file__).resolve().parent.parent
+TOP_LEVEL = {
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "corpora",
+    "crashes",
+    "fuzzparity",
+    "pyproject.toml",
+    "scripts",
+    "tests",
+}
+README = (ROOT / "README.md").read_text()
+
+
+def tracked_files() -> list[Path]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+def readme_commands() -> list[list[str]]:
+    """Return every line of README's shell blocks that calls fuzzparity, as words."""
+    blocks = re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ").strip() for block in blocks for line in block.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("fuzzparity ")]
+
+
+def test_the_top_level_holds_nothing_else() -> None:
+    names = {path.relative_to(ROOT).parts[0] for path in tracked_files()}
+    assert {name for name in names if not name.startswith(".")} <= TOP_LEVEL
+
+
+def test_the_files_of_a_project_are_there() -> None:
+    for name in ("README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml"):
+        assert (ROOT / name).read_text().strip(), name
+    assert "Apache License" in (ROOT / "LICENSE").read_text()
+
+
+def test_changelog_names_the_version() -> None:
+    assert f"## {fuzzparity.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_no_file_names_a_path_of_someones_machine() -> None:
+    private = re.compile(rb"(?:/home/|/Users/|/root/|/work/)[A-Za-z0-9_.-]+")
+    for path in tracked_files():
+        content = path.read_bytes()
+        if b"\0" in content or path == Path(__file__).resolve():
+            continue
+        found = private.search(content)
+        assert found is None, f"{path.relative_to(ROOT)} holds {found[0].decode() if found else ''}"
+
+
+def test_scripts_can_be_run() -> None:
+    for name in ("scripts/fuzz", "scripts/test", "scripts/check", "scripts/bench", "scripts/setup", ".ci/run"):
+        assert (ROOT / name).stat().st_mode & 0o111, name
+        subprocess.run(["bash", "-n", str(ROOT / name)], check=True)
+
+
+def test_pins_cover_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["cpu"], *extras["test"]]
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / ".ci/constraints.txt").read_text(), re.MULTILINE))
+    assert {re.match(r"[\w-]+", line)[0].lower() for line in wanted} <= set(pins)  # type: ignore[index]
+
+
+def test_every_command_stands_in_readme() -> None:
+    from fuzzparity.cli import main
+
+    assert isinstance(main, click.Group)
+    shown = {words[1] for words in readme_commands() if len(words) > 1}
+    assert set(main.commands) <= shown
+
+
+@pytest.mark.parametrize("words", readme_commands(), ids=" ".join)
+def test_a_command_of_readme_parses(words: list[str]) -> None:
+    from fuzzparity.cli import main
+
+    command: click.Command = main
+    rest = words[1:]
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        assert rest[0] in command.commands, f"no command {rest[0]!r} in {' '.join(words)}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)} | {"--help"}
+    for word in rest:
+        if word.startswith("-") and word != "-":
+            assert word.split("=")[0] in known, f"{command.name} has no option {word}"
+
+
+def test_every_command_has_help_with_a_sample_line() -> None:
+    from fuzzparity.cli import main
+
+    assert isinstance(main, click.Group)
+    for name, command in main.commands.items():
+        leaves = command.commands.values() if isinstance(command, click.Group) else [command]
+        for leaf in leaves:
+            assert leaf.help, f"{name} {leaf.name} has no help"
+        assert "fuzzparity " + name in (command.help or "") + (command.epilog or ""), f"{name} shows no use of itself"

@@ -1,0 +1,60 @@
+"""Environment: where executions ran, as one record with a digest."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnxruntime
+import torch
+
+from fuzzparity.execution import Environment
+from fuzzparity.target import Ort
+
+PACKAGES = ("torch", "numpy", "onnx", "onnxruntime", "onnxscript", "ml_dtypes")
+
+
+def environment(ort: Ort, providers: Sequence[str]) -> Environment:
+    """Return the environment of this process with sessions of `ort` that run on `providers`."""
+    fields = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "packages": packages(),
+        "torch_device": "cpu",
+        "torch_precision": f"float32 {torch.get_float32_matmul_precision()}",
+        "torch_threads": torch.get_num_threads(),
+        "ort_providers": tuple(providers),
+        "ort_level": ort.optimization_level,
+        "ort_threads": ort.threads or 1,
+        "ort_config": {str(key): str(value) for key, value in ort.config.items()},
+    }
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return Environment(digest=digest, **fields)  # type: ignore[arg-type]  # the fields above, by name
+
+
+@functools.cache
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that decide what an execution gives."""
+    versions = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__}
+    for name in PACKAGES:
+        try:
+            versions.setdefault(name, importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {name: versions[name] for name in sorted(versions)}
+
+
+@functools.cache
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.lower().startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,105 @@
+"""Tensors: numpy arrays to torch tensors and back, bit for bit, bfloat16 and float8 included.
+
+The idea: numpy knows bfloat16 and float8 only through ml_dtypes and torch knows them natively, so those cross the
+border as integers of the same width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch.utils import _pytree
+
+from fuzzparity.case import Array
+
+_BY_TORCH: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
+    torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
+    torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
+    torch.float8_e4m3fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fnuz)),
+    torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
+    torch.float8_e5m2fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2fnuz)),
+}
+_BY_NUMPY = {array: (tensor, carrier) for tensor, (carrier, array) in _BY_TORCH.items()}
+_INTEGERS: dict[int, type[np.generic]] = {1: np.uint8, 2: np.int16}
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """Return a fresh contiguous tensor with an array's dtype, shape and bits; TypeError for a dtype torch lacks."""
+    own: Array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
+    narrow = _BY_NUMPY.get(own.dtype)
+    if narrow is None:
+        return torch.from_numpy(own)
+    return torch.from_numpy(own.view(_INTEGERS[own.dtype.itemsize])).view(narrow[0])
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """Return a fresh array with a tensor's values.
+
+    Complex numbers become pairs of reals in a last axis, as torch's ONNX exporters write them.
+    """
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    narrow = _BY_TORCH.get(tensor.dtype)
+    if narrow is None:
+        return np.array(tensor.numpy(), copy=True)
+    return np.array(tensor.contiguous().view(narrow[0]).numpy().view(narrow[1]), copy=True)
+
+
+def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return the numpy dtype of a torch dtype."""
+    narrow = _BY_TORCH.get(dtype)
+    return narrow[1] if narrow is not None else torch.empty(0, dtype=dtype).numpy().dtype
+
+
+def flatten_outputs(outputs: Any) -> tuple[Array, ...]:
+    """Return the tensors and numbers of an output structure as arrays, in pytree order; None and texts are left out.
+
+    Dict keys keep their order, as torch's exporters do.
+    """
+    return tuple(leaf for _, leaf in _named(outputs))
+
+
+def output_names(outputs: Any) -> tuple[str, ...]:
+    """Return a name for each flattened output: dict keys or fields joined by dots, "" where there are only places."""
+    return tuple(name for name, _ in _named(outputs))
+
+
+def _named(outputs: Any) -> Iterator[tuple[str, Array]]:
+    paths = _pytree.tree_flatten_with_path(_opened(outputs))[0]
+    for path, leaf in paths:
+        array = _as_array(leaf)
+        if array is not None:
+            yield _path_name(path), array
+
+
+def _opened(outputs: Any) -> Any:
+    """Return a dataclass output that pytree does not know (a leaf for it) as a dict of its fields."""
+    import dataclasses
+
+    if dataclasses.is_dataclass(outputs) and not isinstance(outputs, type) and _pytree.tree_is_leaf(outputs):
+        return {f.name: getattr(outputs, f.name) for f in dataclasses.fields(outputs)}
+    return outputs
+
+
+def _as_array(leaf: Any) -> Array | None:
+    if isinstance(leaf, torch.Tensor):
+        return to_array(leaf)
+    if isinstance(leaf, (bool, int, float, np.generic, np.ndarray)):
+        return np.array(leaf)
+    return None
+
+
+def _path_name(path: tuple[Any, ...]) -> str:
+    """Return "boxes" or "a.0" for a pytree path; "" when no key of it is a name."""
+    keys = [getattr(entry, "key", getattr(entry, "name", getattr(entry, "idx", ""))) for entry in path]
+    return ".".join(str(key) for key in keys) if any(isinstance(key, str) and key for key in keys) else ""

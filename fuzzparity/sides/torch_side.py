@@ -1,0 +1,117 @@
+"""Torch side: run one case on the target's module, as it is.
+
+The idea: the module gets fresh copies of its inputs, and state that a run changed is put back after it, so that every
+case starts from the same twin. Whatever the target does wrong is an `Execution`, never an exception.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from fuzzparity.case import Array, Case
+from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message
+from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.tensors import flatten_outputs, output_names, to_array, to_tensor
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "std::bad_alloc")
+
+
+class TorchSide:
+    """Run cases on the target's own module.
+
+    `mutates_inputs` and `keeps_state` turn true when a run wrote to its inputs or to the module's buffers.
+    """
+
+    def __init__(self, loaded: LoadedTarget, output_names: Sequence[str] | None = None) -> None:
+        self.output_names = tuple(output_names or ())
+        self.mutates_inputs = False
+        self._module = loaded.module
+        self._state = StateGuard(loaded.module)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Tell whether a run has changed the module's parameters or buffers."""
+        return self._state.was_changed
+
+    def run(self, case: Case) -> Execution:
+        """Run one case; inputs go by position, in the case's order."""
+        started = perf_counter()
+        try:
+            tensors = [to_tensor(array) for array in case.inputs.values()]
+            started = perf_counter()
+            # no_grad and not inference_mode: inference tensors have no version counter, by which writes are detected,
+            # and a module that stores one in a buffer could not be exported or trained after it
+            with torch.no_grad():
+                result = self._module(*tensors)
+            seconds = perf_counter() - started
+            outputs = flatten_outputs(result)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self._state.restore()
+            return refused(TORCH, error, perf_counter() - started)
+        self._note_mutation(case, tensors)
+        self._state.restore()
+        return Execution(TORCH, Status.OK, outputs, seconds=seconds)
+
+    def names(self, case: Case) -> tuple[str, ...]:
+        """Return the output names that the module itself gives (dict keys, fields); "" for a place without one."""
+        with torch.no_grad():
+            result = self._module(*(to_tensor(array) for array in case.inputs.values()))
+        self._state.restore()
+        return output_names(result)
+
+    def _note_mutation(self, case: Case, tensors: Sequence[torch.Tensor]) -> None:
+        for array, tensor in zip(case.inputs.values(), tensors, strict=True):
+            if not self.mutates_inputs and tensor._version:
+                same = tensor.shape == array.shape and _bytes(to_array(tensor)) == _bytes(array)
+                self.mutates_inputs = not same
+
+
+def _bytes(array: Array) -> bytes:
+    return array.astype(array.dtype.newbyteorder("="), copy=False).tobytes()
+
+
+class StateGuard:
+    """Remember the parameters and buffers of a module, and put back those that a run changed."""
+
+    def __init__(self, module: Any) -> None:
+        self.was_changed = False
+        self._entries: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor, int]] = []
+        if isinstance(module, torch.nn.Module) and not isinstance(module, torch.jit.ScriptModule):
+            for part in module.modules():
+                for name, tensor in part._buffers.items():
+                    if tensor is not None:
+                        self._entries.append((part._buffers, name, tensor, tensor.detach().clone(), tensor._version))
+
+    def restore(self) -> None:
+        """Put back every buffer that was written to or replaced since the start."""
+        for place, (owner, name, tensor, original, version) in enumerate(self._entries):
+            if tensor._version == version and owner.get(name) is tensor:
+                continue
+            self.was_changed = True
+            with torch.no_grad():
+                if tensor.shape != original.shape:
+                    tensor.resize_(original.shape)
+                tensor.copy_(original)
+            owner[name] = tensor
+            self._entries[place] = (owner, name, tensor, original, tensor._version)
+
+
+def refused(side: str, error: BaseException, seconds: float = 0.0, phase: str = "run") -> Execution:
+    """Return the execution of a torch side that raised: refused, or out of memory."""
+    is_oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(s in str(error) for s in _OUT_OF_MEMORY)
+    refusal = Refusal(type(error).__name__, normalize_message(str(error)), site_of(error))
+    return Execution(side, Status.OOM if is_oom else Status.REFUSED, refusal=refusal, phase=phase, seconds=seconds)
+
+
+def site_of(error: BaseException) -> str:
+    """Return "file:line in function" of the innermost Python frame that raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return type(error).__name__
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name}"

@@ -39,7 +39,9 @@ def test_a_numeric_fault_shows_from_another_folder_and_is_gone_once_healed(tmp_p
     folder = write_reproducer(tmp_path / "crashes", twins.numeric())
     code, text = replayed(folder, tmp_path)
     assert code == 1, text
-    assert "SHOWS" in text and "torch 2.5 / ORT 2.75 at [0, 1]" in text and "version:  onnxruntime" in text
+    assert "SHOWS" in text
+    assert "torch 2.5 / ORT 2.75 at [0, 1]" in text
+    assert "version:  onnxruntime" in text
     assert "model.onnx" not in (folder / "repro.py").read_text(), "a small model is written out"
     folder = write_reproducer(tmp_path / "crashes", twins.numeric(constant=0.5))
     code, text = replayed(folder, tmp_path)
@@ -68,14 +70,16 @@ def test_the_folder_holds_every_file_and_the_arrays_are_bit_equal(tmp_path):
     ]
     assert decode((folder / "inputs.safetensors").read_bytes())["x"].tobytes() == content.case.inputs["x"].tobytes()
     plain = json.loads((folder / "finding.json").read_text())
-    assert plain["feeds"] == {"x": "x"} and plain["allowed"]["y"] == {"rtol": 1.3e-6, "atol": 1e-5}
+    assert plain["feeds"] == {"x": "x"}
+    assert plain["allowed"]["y"] == {"rtol": 1.3e-6, "atol": 1e-5}
     assert [entry.name for entry in tmp_path.iterdir()] == [folder.name]
 
 
 def test_a_real_abort_shows_and_a_healed_model_is_gone(tmp_path):
     folder = write_reproducer(tmp_path, crash_content())
     code, text = replayed(folder, tmp_path)
-    assert code == 1 and "the process died: SIGABRT" in text, text
+    assert code == 1, text
+    assert "the process died: SIGABRT" in text, text
     x = np.zeros((2, 1, 3), np.float32)
     healed = twins.content(twins.lstm_model(), {"x": x}, Kind.CRASH, side=ORT, actual=twins.died(ORT, 6))
     assert replayed(write_reproducer(tmp_path / "healed", healed), tmp_path)[0] == 0
@@ -85,7 +89,8 @@ def test_a_real_division_fault_shows(tmp_path):
     inputs = {"x": np.array([INT_MIN], np.int32), "z": np.array([-1], np.int32)}
     content = twins.content(twins.div_model(), inputs, Kind.CRASH, side=ORT, actual=twins.died(ORT, 8))
     code, text = replayed(write_reproducer(tmp_path, content), tmp_path)
-    assert code == 1 and "SIGFPE" in text, text
+    assert code == 1, text
+    assert "SIGFPE" in text, text
 
 
 def test_an_endless_loop_shows_as_a_hang_and_leaves_no_process(tmp_path):
@@ -93,7 +98,8 @@ def test_an_endless_loop_shows_as_a_hang_and_leaves_no_process(tmp_path):
     hang = Execution(ORT, Status.HANG, seconds=2.0)
     content = twins.content(twins.loop_model(), inputs, Kind.HANG, side=ORT, actual=hang, limit_seconds=2.0)
     code, text = replayed(write_reproducer(tmp_path, content), tmp_path)
-    assert code == 1 and "killed" in text, text
+    assert code == 1, text
+    assert "killed" in text, text
     brief = replace(content, case=content.case.replace(n=np.array(3)))
     assert replayed(write_reproducer(tmp_path / "brief", brief), tmp_path)[0] == 0
 
@@ -103,7 +109,8 @@ def test_a_load_failure_shows_and_heals_without_the_guilty_pass(tmp_path):
     actual = twins.refused(ORT, "relu_clip_fusion.cc:LINE Unexpected data type", "load")
     content = twins.content(twins.clip_model(), inputs, Kind.LOAD_ERROR, side=ORT, actual=actual)
     code, text = replayed(write_reproducer(tmp_path, content), tmp_path)
-    assert code == 1 and "relu_clip_fusion" in text, text
+    assert code == 1, text
+    assert "relu_clip_fusion" in text, text
     healed = replace(content, ort=Ort(disabled_optimizers=["FuseReluClip"]))
     assert replayed(write_reproducer(tmp_path, healed), tmp_path)[0] == 0
 
@@ -124,7 +131,8 @@ def test_a_refusal_of_torch_alone_shows_while_ort_answers(tmp_path):
     given = {"expected": twins.refused(TORCH, "index out of range"), "actual": twins.ok(ORT, np.ones(6)), "side": TORCH}
     content = twins.content(twins.reshape_model(), {"x": np.ones(6, np.float32)}, Kind.ERROR_SPLIT, **given)
     code, text = replayed(write_reproducer(tmp_path, content), tmp_path)
-    assert code == 1 and "index out of range" in text
+    assert code == 1
+    assert "index out of range" in text
     both = twins.content(twins.reshape_model(), {"x": np.ones(5, np.float32)}, Kind.ERROR_SPLIT, **given)
     assert replayed(write_reproducer(tmp_path, both), tmp_path)[0] == 0
 
@@ -187,7 +195,8 @@ def test_a_death_of_another_finding_is_never_taken_for_an_answer(tmp_path):
     given = {"expected": twins.ok(TORCH, np.zeros((2, 1, 0, 4), np.float32)), "output": "y"}
     content = twins.content(twins.lstm_model(), {"x": x}, Kind.SHAPE, **given)
     code, text = replayed(write_reproducer(tmp_path, content), tmp_path)
-    assert code == 125 and "not the recorded fault" in text
+    assert code == 125
+    assert "not the recorded fault" in text
 
 
 def test_a_missing_package_is_said_and_is_not_an_answer(tmp_path):
@@ -200,7 +209,8 @@ def test_a_missing_package_is_said_and_is_not_an_answer(tmp_path):
         text=True,
         check=False,
     )
-    assert ended.returncode == 125 and "CANNOT RUN HERE" in ended.stdout
+    assert ended.returncode == 125
+    assert "CANNOT RUN HERE" in ended.stdout
 
 
 def test_hostile_names_and_headlines_stay_data(tmp_path):
@@ -209,7 +219,8 @@ def test_hostile_names_and_headlines_stay_data(tmp_path):
     folder = write_reproducer(tmp_path, content)
     code, text = replayed(folder, tmp_path)
     assert code == 1, text
-    assert "\x1b" not in text and "\u202e" not in (folder / "issue.md").read_text()
+    assert "\x1b" not in text
+    assert "\u202e" not in (folder / "issue.md").read_text()
 
 
 def test_no_text_of_a_reproducer_holds_an_absolute_directory(tmp_path):
@@ -226,17 +237,21 @@ def test_no_text_of_a_reproducer_holds_an_absolute_directory(tmp_path):
 def test_an_issue_never_shows_real_values(tmp_path, contains):
     folder = write_reproducer(tmp_path, twins.numeric(contains=(contains,)))
     text = (folder / "issue.md").read_text()
-    assert "0.25" not in text and "2.75" not in text and "np.array" not in text
+    assert "0.25" not in text
+    assert "2.75" not in text
+    assert "np.array" not in text
     assert contains in text
     open_text = (write_reproducer(tmp_path, twins.numeric()) / "issue.md").read_text()
-    assert "np.array" in open_text and "not yet known" in open_text
+    assert "np.array" in open_text
+    assert "not yet known" in open_text
 
 
 def test_the_code_in_an_issue_runs(tmp_path):
     text = (write_reproducer(tmp_path, twins.numeric()) / "issue.md").read_text()
     code = text.split("```python\n")[1].split("\n```")[0]
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "2.75" in ended.stdout and "2.5" in ended.stdout, ended.stderr
+    assert "2.75" in ended.stdout, ended.stderr
+    assert "2.5" in ended.stdout, ended.stderr
 
 
 def test_writing_again_replaces_and_cleans_what_a_killed_process_left(tmp_path):

@@ -205,7 +205,9 @@ def _entry(name: str, entry: Any, carried: str | None) -> tuple[_Dtype, tuple[in
     """Return dtype, shape and span of one header entry, each of the right type and bounded."""
     if not isinstance(entry, dict):
         raise _malformed(f"the entry of tensor {name!r:.80} is no JSON object")
-    tag, shape, span = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    tag: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    span: Any = entry.get("data_offsets")
     numpy_name = _NAMES.get(tag) if isinstance(tag, str) else None
     if numpy_name is None:
         raise _malformed(f"tensor {name!r:.80} has dtype {tag!r:.40}, known are {', '.join(_NAMES)}")

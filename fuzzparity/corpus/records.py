@@ -1,0 +1,202 @@
+"""Records that go into the corpus database and come out of it.
+
+Rows are records here and nowhere dicts, so that what the campaign, the commands and the reports rely on is named.
+`at` is wall-clock time (ISO 8601, UTC); `seconds` are monotonic seconds since the campaign began to fuzz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuzzparity.case import Case, Lineage
+from fuzzparity.contract import TargetFacts
+from fuzzparity.execution import Environment, Execution
+from fuzzparity.finding import Finding
+from fuzzparity.target import Ort
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCase:
+    """Carry a case worth keeping, with what it showed. `label` rides along from the seeds (JSON data)."""
+
+    case: Case
+    lineage: Lineage
+    features: frozenset[str] = frozenset()
+    kind: str = "agree"
+    error_ratio: float = 0.0
+    realism: str = "unknown"
+    contract_breaking: bool = False
+    label: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRow:
+    """Describe a stored case without its tensors."""
+
+    digest: str
+    campaign_id: str
+    build: str
+    lineage: Lineage
+    elements: int
+    nbytes: int
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    kind: str
+    error_ratio: float
+    realism: str
+    contract_breaking: bool
+    in_pool: bool
+    features: int
+    added_at: str
+    label: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignRow:
+    """Describe one campaign: what was asked for and how far it came."""
+
+    campaign_id: str
+    target: str
+    build: str
+    environment: str
+    command: str
+    rng_seed: int
+    started_at: str
+    ended_at: str = ""
+    seconds: float = 0.0
+    setup_seconds: float = 0.0
+    executions: int = 0
+    inputs: int = 0
+    rejected: int = 0
+    next_lease: int = 0
+    next_sequence: int = 0
+    findings: int = 0
+    new_findings: int = 0
+    exit_code: int | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeState:
+    """Say where earlier campaigns on a build stopped.
+
+    `buckets` maps the key of every known bucket to its finding. `state` is what the last checkpoint carried.
+    """
+
+    campaigns: int = 0
+    last_campaign_id: str = ""
+    next_lease: int = 0
+    next_sequence: int = 0
+    executions: int = 0
+    inputs: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    corpus_size: int = 0
+    buckets: dict[str, str] = field(default_factory=dict)
+    seeds: tuple[str, ...] = ()  # digests of the stored seeds, in their order
+    unfinished: tuple[str, ...] = ()  # findings still suspected: to be confirmed first
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Hold everything of one finding: enough to write its reproducer without the target."""
+
+    finding: Finding
+    case: Case
+    lineage: Lineage
+    expected: Execution | None = field(default=None, repr=False)
+    actual: Execution | None = field(default=None, repr=False)
+    model: bytes | None = field(default=None, repr=False)  # model.onnx of the build
+    model_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # external data, by file name
+    facts: TargetFacts | None = None
+    environment: Environment | None = None
+    ort: Ort = field(default_factory=Ort)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Hold a campaign's counters at one moment."""
+
+    seconds: float
+    executions: int
+    inputs: int
+    corpus_size: int
+    findings: int
+    rss_bytes: int = 0
+    rejected: int = 0
+    workers: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+    campaign_id: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEntry:
+    """Hold one probed case; the percentiles are those of its probe, in seconds."""
+
+    campaign_id: str
+    build: str
+    environment: str
+    at: str
+    seconds: float
+    case_digest: str
+    shapes: dict[str, tuple[int, ...]]
+    torch_p50_seconds: float | None
+    torch_p90_seconds: float | None
+    torch_p99_seconds: float | None
+    ort_p50_seconds: float | None
+    ort_p90_seconds: float | None
+    ort_p99_seconds: float | None
+    ratio: float | None  # ORT's median over torch's
+    rss_bytes: int | None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRow:
+    """Describe a stored build."""
+
+    digest: str
+    target: str
+    origin: str
+    opset: int
+    nodes: int
+    onnx_bytes: int
+    computing_dtype: str
+    created_at: str
+    has_model: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Count what a corpus holds."""
+
+    path: str
+    file_bytes: int
+    targets: tuple[str, ...]
+    builds: int
+    campaigns: int
+    cases: int
+    pool: int
+    seeds: int
+    features: int
+    findings: int
+    by_kind: dict[str, int]
+    by_grade: dict[str, int]
+    executions: int
+    inputs: int
+    seconds: float
+    blob_bytes: int  # before compression
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Say what a merge took from another corpus, and what it refused and why."""
+
+    added: int
+    known: int
+    problems: tuple[str, ...] = ()

@@ -69,12 +69,10 @@ def cast(values: Any, traits: Traits) -> Array:
 def _as_integers(array: Array, traits: Traits) -> Array:
     low, high = int(traits.low), int(traits.high)
     if array.dtype.kind == "f":
-        # float(2**63 - 1) is 2**63, which would wrap: saturate just inside
-        array = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=float(high), neginf=float(low))
-        array = np.where(array >= float(high), high, np.where(array <= float(low), low, 0)) + np.where(
-            (array < float(high)) & (array > float(low)), array, 0.0
-        ).astype(traits.working)
-        return np.asarray(array).astype(traits.dtype)
+        top = float(high)
+        top = top if top <= high else float(np.nextafter(top, 0.0))  # float(2**63 - 1) is 2**63, which would wrap
+        array = np.clip(np.nan_to_num(array.astype(np.float64), nan=0.0), float(low), top)
+        return array.astype(traits.dtype if traits.dtype.kind in "iu" else np.int64).astype(traits.dtype)
     if array.dtype.kind in "iu" and traits.dtype.kind in "iu" and np.can_cast(array.dtype, traits.dtype, "safe"):
         return array.astype(traits.dtype)
     if array.dtype == np.int64:

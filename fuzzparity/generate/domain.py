@@ -1,0 +1,131 @@
+"""Domain: what values one input may hold, and bringing an array back inside.
+
+The idea: mutators write what they like; one function confines the result to the contract before a case leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuzzparity.case import Array
+from fuzzparity.contract import Contract, InputContract
+from fuzzparity.generate.contract import extremes, rounded
+from fuzzparity.generate.dtypes import Traits, cast, traits_of
+
+_MAX_CONSTANTS = 24
+_MAX_SEEDS_READ = 64  # their mean and ends only steer; realism reads all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Describe the values of one input: dtype, bounds that the contract sets, and what seeds and graph suggest."""
+
+    name: str
+    traits: Traits
+    low: float | int | None
+    high: float | int | None
+    index_limit: int | None
+    index_symbol: str
+    allow_nonfinite: bool
+    mean: float
+    spread: float  # largest minus smallest finite seed value
+    is_flags: bool  # bool, or integers that are 0 and 1 in all seeds
+    constants: tuple[float, ...] = ()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Tell whether the contract bounds the values at all."""
+        return (self.low, self.high, self.index_limit) != (None, None, None) or bool(self.index_symbol)
+
+    @property
+    def bounds(self) -> tuple[float | int, float | int]:
+        """Return the smallest and largest value to try; an index bound by a symbol counts as unbounded here."""
+        low = self.traits.low if self.low is None else max(self.low, self.traits.low)
+        high = self.traits.high if self.high is None else min(self.high, self.traits.high)
+        if self.index_limit is not None:
+            low, high = max(low, 0), min(high, self.index_limit - 1)
+        return low, high
+
+
+def domain_of(item: InputContract, contract: Contract, arrays: Sequence[Array]) -> Domain:
+    """Return the domain of one input; `arrays` are its values in the seeds."""
+    traits = traits_of(item.dtype)
+    low, high, mean = 0.0, 1.0, 0.5
+    parts = [_finite_values(array) for array in arrays[:_MAX_SEEDS_READ]]
+    parts = [part for part in parts if part.size]
+    if parts:
+        ends = [extremes(part) for part in parts]
+        low, high = float(min(end[0] for end in ends)), float(max(end[1] for end in ends))
+        mean = float(np.mean([float(part.astype(np.float64).mean()) for part in parts]))
+    constants = tuple(dict.fromkeys(float(c) for c in contract.constants if np.isfinite(c)))[:_MAX_CONSTANTS]
+    return Domain(
+        name=item.name,
+        traits=traits,
+        low=_inner(item.low, traits, up=True),
+        high=_inner(item.high, traits, up=False),
+        index_limit=item.index_limit,
+        index_symbol=item.index_symbol if item.index_limit is None else "",
+        allow_nonfinite=item.allow_nonfinite,
+        mean=mean,
+        spread=high - low,
+        is_flags=traits.family == "bool" or (traits.family == "int" and bool(parts) and 0 <= low and high <= 1),
+        constants=constants,
+    )
+
+
+def _finite_values(array: Array) -> Array:
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)
+    if array.dtype.kind == "f":
+        return np.asarray(array[np.isfinite(array)])
+    return array if array.dtype.kind in "biu" else np.zeros(0)
+
+
+def _inner(bound: float | None, traits: Traits, up: bool) -> float | int | None:
+    if bound is None or traits.family in ("bool", "opaque", "complex"):
+        return None
+    if traits.family == "float":
+        return rounded(bound, traits.dtype)
+    if not np.isfinite(bound):
+        return None
+    return int(np.ceil(bound)) if up else int(np.floor(bound))
+
+
+def confine(array: Array, domain: Domain, limit: int | None, keep_nonfinite: bool) -> Array:
+    """Return the array inside the contract: of the dtype, indices modulo `limit`, in bounds, finite unless kept.
+
+    `limit` must be over 0 where the array is not empty.
+    """
+    traits = domain.traits
+    array = cast(array, traits)
+    if array.size == 0 or traits.family in ("bool", "opaque"):
+        return array
+    if limit is not None and traits.family == "int":
+        low, high = extremes(array)
+        if low < 0 or high >= limit:
+            array = cast(np.mod(array.astype(np.int64), limit), traits)
+    if traits.family in ("float", "complex") and not keep_nonfinite and not np.isfinite(array).all():
+        array = cast(_finite(array, traits), traits)
+    if domain.low is not None or domain.high is not None:
+        array = cast(_clipped(array, domain), traits)
+    return array
+
+
+def _finite(array: Array, traits: Traits) -> Array:
+    if traits.family == "complex":
+        return np.nan_to_num(array, nan=0.0)
+    wide = array.astype(traits.working)
+    return np.nan_to_num(wide, nan=0.0, posinf=traits.high, neginf=traits.low)
+
+
+def _clipped(array: Array, domain: Domain) -> Array:
+    low, high = extremes(array)
+    if (domain.low is None or low >= domain.low) and (domain.high is None or high <= domain.high):
+        return array
+    low, high = domain.bounds
+    if array.dtype.kind == "V":
+        array = array.astype(domain.traits.working)
+    return np.clip(array, np.asarray(low, array.dtype), np.asarray(high, array.dtype))

@@ -1,0 +1,124 @@
+"""Feedback: what an execution pair showed, as a bounded set of features.
+
+The idea: a case is worth keeping when it shows a feature no other has shown. Each feature is text, `family:...`, with
+magnitudes in coarse buckets, so that their number is bounded by the target's outputs and dims and never by time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fuzzparity.case import Array, Case, is_float
+from fuzzparity.contract import Contract
+from fuzzparity.execution import Execution
+from fuzzparity.generate.shapes import axes_of, is_prime
+from fuzzparity.verdict import Judgement, Kind
+
+_MAX_OUTPUTS = 16  # outputs looked at
+_MAX_ROWS = 4  # rows whose decision is looked at
+_MAX_CLASSES = 64  # buckets of one argmax
+_RATIO_REACH = 12  # powers of two on each side of an error ratio of 1
+
+
+def features(
+    case: Case, contract: Contract, expected: Execution, actual: Execution, judgement: Judgement
+) -> frozenset[str]:
+    """Return the features of one judged case: outcomes, error ratios, decisions, ranges, non-finite pattern, shapes."""
+    found = {f"outcome:{_outcome(expected)}|{_outcome(actual)}", f"kind:{judgement.kind.value}"}
+    found.update(_shape_features(case, contract))
+    for index, comparison in enumerate(judgement.comparisons[:_MAX_OUTPUTS]):
+        found.add(f"ratio:{index}:{_ratio_bucket(comparison.error_ratio)}")
+        if comparison.kind is not Kind.AGREE:
+            found.add(f"kind:{index}:{comparison.kind.value}")
+    if expected.is_ok:
+        with np.errstate(all="ignore"):
+            for index, output in enumerate(expected.outputs[:_MAX_OUTPUTS]):
+                found.update(_output_features(index, np.asarray(output)))
+            for index, output in enumerate(actual.outputs[:_MAX_OUTPUTS] if actual.is_ok else ()):
+                found.add(f"nonfinite:{index}:ort:{_nonfinite_class(np.asarray(output))}")
+    return frozenset(found)
+
+
+def _outcome(execution: Execution) -> str:
+    if execution.is_ok:
+        return "ok"
+    site = execution.refusal.site or execution.refusal.error_class if execution.refusal is not None else ""
+    return f"{execution.status.value} {site[:80]} {execution.signal or ''}".rstrip()
+
+
+def _ratio_bucket(ratio: float) -> str:
+    if not math.isfinite(ratio):
+        return "inf"
+    if ratio <= 0:
+        return "0"
+    return str(max(-_RATIO_REACH, min(_RATIO_REACH, math.floor(math.log2(ratio)))))
+
+
+def _output_features(index: int, output: Array) -> Iterator[str]:
+    yield f"size:{index}:{output.size.bit_length()}"
+    if output.size == 0:
+        return
+    if output.dtype.kind == "b":
+        share = float(output.mean())
+        yield f"decision:{index}:{'none' if share == 0 else 'all' if share == 1 else 'some'}"
+    elif is_float(output.dtype):
+        yield from _float_features(index, output)
+    elif output.dtype.kind in "iu":
+        yield f"decision:{index}:{_signed_bucket(int(output.min()))}:{_signed_bucket(int(output.max()))}"
+
+
+def _float_features(index: int, output: Array) -> Iterator[str]:
+    if output.dtype.kind == "V":
+        output = output.astype(np.float32)
+    pattern = _nonfinite_class(output)
+    yield f"nonfinite:{index}:torch:{pattern}"
+    largest = float(np.fmax.reduce(np.abs(output), axis=None)) if pattern == "finite" else math.inf
+    yield f"range:{index}:{_exponent(largest)}"
+    if output.ndim and 1 < output.shape[-1] <= 4096:
+        width = output.shape[-1]
+        for row in output.reshape(-1, width)[:_MAX_ROWS]:
+            yield f"decision:{index}:{int(row.argmax()) * min(width, _MAX_CLASSES) // width}"
+
+
+def _nonfinite_class(output: Array) -> str:
+    if not is_float(output.dtype):
+        return "finite"
+    wide = output.astype(np.float32) if output.dtype.kind == "V" else output
+    if np.isfinite(wide).all():
+        return "finite"
+    nan = np.isnan(wide)
+    kinds = [name for name, has in (("nan", nan), ("+", wide == np.inf), ("-", wide == -np.inf)) if has.any()]
+    return " ".join([*kinds, "everywhere"] if not np.isfinite(wide).any() else kinds)
+
+
+def _exponent(value: float) -> str:
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "inf"
+    return str(max(-20, min(20, math.floor(math.log2(value) / 4))))
+
+
+def _signed_bucket(value: int) -> int:
+    """Return 0 for 0 and else the sign times the number of bits: at most 129 buckets."""
+    return value.bit_length() if value >= 0 else -value.bit_length()
+
+
+def _shape_features(case: Case, contract: Contract) -> Iterator[str]:
+    for axis in axes_of(contract)[:_MAX_OUTPUTS]:
+        index, place = axis.places[0]
+        shape = case.inputs[contract.inputs[index].name].shape
+        if place < len(shape):
+            size = shape[place]
+            yield f"shape:{axis.symbol}:{_size_class(size)}:{'as' if size == axis.size else 'over' if size > axis.size else 'under'}"
+            if size == axis.low or size == axis.high:
+                yield f"shape:{axis.symbol}:bound {'low' if size == axis.low else 'high'}"
+
+
+def _size_class(size: int) -> str:
+    if size <= 3:
+        return str(size)
+    if size & (size - 1) == 0:
+        return "power of two"
+    return "prime" if is_prime(size) else "even" if size % 2 == 0 else "odd"

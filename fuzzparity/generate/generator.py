@@ -1,0 +1,306 @@
+"""Generator: proposes cases, first a fixed sweep of classics and then random recipes, and learns from what they show.
+
+The idea: everything follows from `rng_seed`, the lease and the feedback; costs are counted in elements, never in
+seconds. A recipe is one to three mutators on a parent from the pool; a small share leaves the contract on purpose or
+plants NaN and infinities, the rest is confined to the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+
+import numpy as np
+
+from fuzzparity.case import Array, Case, Lineage
+from fuzzparity.contract import Contract
+from fuzzparity.errors import InvalidCase
+from fuzzparity.generate.breaking import breaking_steps
+from fuzzparity.generate.contract import Valid, breach
+from fuzzparity.generate.mutators import Mutator, mutators_for, region_of
+from fuzzparity.generate.pool import Entry, Pool
+from fuzzparity.generate.rng import Rng
+from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.sweep import Step, sweep
+
+CONTRACT_BREAKING_SHARE = 0.03
+NONFINITE_SHARE = 0.10
+_NEAR_SHARE = 0.15  # recipes that stay close to a seed
+_DEFAULT_ELEMENTS = 1 << 20
+_MAX_CASE_BYTES = 64 << 20
+_TRIES = 24  # drafts per proposal before a repeated case is accepted
+_REMEMBERED = 1 << 16  # digests of recent small cases
+_SMALL_BYTES = 4096  # above this a repetition is unlikely and a digest dear
+_SWEEP_SEEDS = 4  # seeds that the sweep takes turns with
+_REWEIGH = 256  # proposals between two looks at which mutators pay
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Hold a case to run. `label`: "sweep", "near", "recipe", "nonfinite" or "breaking"."""
+
+    case: Case
+    lineage: Lineage
+    label: str
+    contract_breaking: bool = False
+    nonfinite: bool = False
+
+
+class Generator:
+    """Propose cases inside a contract (but for a small share) and keep those that show something new."""
+
+    def __init__(
+        self,
+        contract: Contract,
+        seeds: Sequence[Case],
+        rng_seed: int,
+        *,
+        max_elements: int | None = None,
+        max_bytes: int = _MAX_CASE_BYTES,
+        max_pool_entries: int = 2048,
+        max_pool_bytes: int = 256 << 20,
+        valid: Valid | None = None,
+    ) -> None:
+        """Read contract and seeds; InvalidCase when there is no seed that fits the contract's names and ranks."""
+        if not seeds:
+            raise InvalidCase("no seed was given; generation starts from at least one, give the target's inputs")
+        largest = max(seed.elements for seed in seeds)
+        largest_bytes = max(seed.nbytes for seed in seeds)
+        self._scene = Scene(
+            contract,
+            seeds,
+            max_elements=max_elements or max(4 * largest, _DEFAULT_ELEMENTS),
+            max_bytes=max(max_bytes, largest_bytes),
+        )
+        self._contract = contract
+        self._valid = valid
+        self._rng_seed = rng_seed
+        entries = [self._entry(arrays) for arrays in self._scene.seeds]
+        if not entries:
+            raise InvalidCase("no seed can be brought inside the contract: an index input points at an empty axis")
+        self._pool = Pool(entries, max_pool_entries, max_pool_bytes)
+        self._mutators = mutators_for(self._scene)
+        self._near = tuple(mutator for mutator in self._mutators if mutator.family == "near")
+        self._breaks = list(breaking_steps(self._scene))
+        self._plants = [(index, fill) for index, fills in enumerate(self._scene.nonfinite) for fill in fills]
+        self._tried: dict[str, int] = {mutator.name: 0 for mutator in self._mutators}
+        self._kept: dict[str, int] = dict.fromkeys(self._tried, 0)
+        self._weights = list(accumulate(mutator.weight for mutator in self._mutators))
+        self._seen: set[str] = set()
+        self._sweep: list[Step] | None = None
+        self._sweep_position = 0
+        self._sequence = -1
+        self._lease = -1
+        self._rng = Rng(rng_seed, 0)
+
+    def _entry(self, arrays: list[Array]) -> Entry:
+        case = self._scene.case(arrays)
+        return Entry(case, arrays, is_seed=True, is_finite=case.is_finite)
+
+    @property
+    def sweep_position(self) -> int | None:
+        """Return the next step of the sweep, for `begin(sweep_from=...)` of a worker that goes on; None when done."""
+        return None if self._sweep is None else self._sweep_position
+
+    @property
+    def pool(self) -> Pool:
+        """Return the pool, for statistics and tests."""
+        return self._pool
+
+    def begin(
+        self, lease: int, known: Iterable[str] = (), *, sweep_from: int | None = None, sequence: int | None = None
+    ) -> None:
+        """Start a lease: reseed chance, and count features that other workers `known`ly showed.
+
+        Lease 0 starts the sweep; an unfinished sweep goes on in this generator's later leases, or in another one's by
+        `sweep_from`. `sequence` is the place of the next case in the campaign's stream.
+        """
+        self._lease = lease
+        self._rng = Rng(self._rng_seed, lease)
+        self._pool.note(feature for feature in known if feature not in self._pool.hits)
+        if sequence is not None:
+            self._sequence = sequence - 1
+        if sweep_from is not None or lease == 0:
+            self._sweep = list(islice(sweep(self._scene), sweep_from or 0, None))
+            self._sweep_position = sweep_from or 0
+            self._sweep.reverse()
+
+    def propose(self) -> Proposal:
+        """Return the next case to run."""
+        assert self._lease >= 0, "begin a lease first"
+        self._sequence += 1
+        if self._sequence % _REWEIGH == _REWEIGH - 1:
+            self._reweigh()
+        proposal: Proposal | None = None
+        tries = 0
+        with np.errstate(all="ignore"):
+            while tries < _TRIES:
+                swept = bool(self._sweep)
+                made = self._next_step() if swept else self._recipe()
+                tries += not swept
+                if made is None or not self._is_inside(made):
+                    continue
+                proposal = made
+                if self._is_new(made):
+                    break
+            else:
+                proposal = proposal or self._seed_itself()
+        return proposal
+
+    def _is_inside(self, made: Proposal) -> bool:
+        """Apply the target's own `valid`; what breaks the contract on purpose is not asked."""
+        if self._valid is None or made.contract_breaking:
+            return True
+        return not breach(self._contract, made.case, self._valid)
+
+    def _is_new(self, made: Proposal) -> bool:
+        if made.case.nbytes > _SMALL_BYTES and made.label != "sweep":
+            return True
+        if made.case.digest in self._seen:
+            return False
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen.add(made.case.digest)
+        return True
+
+    def _seed_itself(self) -> Proposal:
+        return self._proposal(self._pool.seeds[0].arrays, (self._pool.seeds[0],), (), "recipe")
+
+    def _proposal(
+        self, arrays: Sequence[Array], parents: Sequence[Entry], names: tuple[str, ...], label: str
+    ) -> Proposal:
+        case = self._scene.case(arrays)
+        lineage = Lineage(
+            parents=tuple(parent.case.digest for parent in parents),
+            mutators=names,
+            rng_seed=self._rng_seed,
+            lease=self._lease,
+            sequence=self._sequence,
+        )
+        return Proposal(case, lineage, label, nonfinite=label != "near" and not case.is_finite)
+
+    # The sweep
+
+    def _next_step(self) -> Proposal | None:
+        assert self._sweep
+        step = self._sweep.pop()
+        self._sweep_position += 1
+        parent = self._pool.seeds[self._sweep_position % min(_SWEEP_SEEDS, len(self._pool.seeds))]
+        if not self._sweep:
+            self._sweep = None
+        draft = step.build(parent.arrays)
+        if draft is None:
+            return None
+        if step.breaking:
+            return self._broken(draft, parent, step.names, "sweep")
+        settled = self._scene.settle(draft, keep_nonfinite=step.nonfinite)
+        return None if settled is None else self._proposal(settled, (parent,), step.names, "sweep")
+
+    def _broken(self, draft: list[Array], parent: Entry, names: tuple[str, ...], label: str) -> Proposal | None:
+        made = self._proposal(draft, (parent,), names, label)
+        if not breach(self._contract, made.case):
+            return None
+        return Proposal(made.case, made.lineage, label, contract_breaking=True, nonfinite=made.nonfinite)
+
+    # Recipes
+
+    def _recipe(self) -> Proposal | None:
+        draw = self._rng.unit()
+        if draw < CONTRACT_BREAKING_SHARE and self._breaks:
+            parent = self._pool.choose(self._rng)
+            name, build = self._rng.pick(self._breaks)
+            draft = build(parent.arrays)
+            return None if draft is None else self._broken(draft, parent, (name,), "breaking")
+        if draw < CONTRACT_BREAKING_SHARE + NONFINITE_SHARE and self._plants:
+            return self._mixed("nonfinite")
+        return self._mixed("near" if self._near and self._rng.chance(_NEAR_SHARE) else "recipe")
+
+    def _mixed(self, label: str) -> Proposal | None:
+        rng, scene = self._rng, self._scene
+        nonfinite = label == "nonfinite"
+        parent = rng.pick(self._pool.seeds) if label == "near" else self._pool.choose(rng, finite=not nonfinite)
+        donor = rng.pick(self._pool.seeds) if label == "near" else self._pool.choose(rng)
+        draft, names = list(parent.arrays), []
+        draw = rng.unit()
+        for _ in range((1 if draw < 0.5 else 2 if draw < 0.8 else 3) - nonfinite):
+            mutator = rng.pick(self._near) if label == "near" else self._weighed()
+            self._tried[mutator.name] += 1
+            moved = mutator.move(scene, draft, donor.arrays, rng)
+            if moved is not None:
+                draft, names = moved, [*names, mutator.name]
+        if nonfinite:
+            draft, names = self._planted(draft, names)
+        if not names:
+            return None
+        settled = scene.settle(draft, keep_nonfinite=nonfinite)
+        if settled is None:
+            return None
+        parents = (parent,) if donor is parent or not _crossed(names) else (parent, donor)
+        return self._proposal(settled, parents, tuple(names), label)
+
+    def _planted(self, draft: list[Array], names: list[str]) -> tuple[list[Array], list[str]]:
+        """Write NaN or infinity into one input, over all of it or a part."""
+        index, fill = self._rng.pick(self._plants)
+        array = draft[index].copy(order="C")
+        region = (...,) if array.size == 0 or self._rng.chance(0.6) else region_of(array.shape, self._rng)
+        array[region] = self._scene.fill(index, array[region], fill)
+        draft = list(draft)
+        draft[index] = array
+        return draft, [*names, fill.name]
+
+    def _weighed(self) -> Mutator:
+        target = self._rng.unit() * self._weights[-1]
+        for mutator, bound in zip(self._mutators, self._weights, strict=True):
+            if target < bound:
+                return mutator
+        return self._mutators[-1]
+
+    def _reweigh(self) -> None:
+        """Give mutators whose cases are kept more often up to four times the weight of those whose are not."""
+        rates = [(self._kept[m.name] + 1) / (self._tried[m.name] + 20) for m in self._mutators]
+        best = max(rates, default=1.0)
+        self._weights = list(
+            accumulate(m.weight * (0.25 + 0.75 * rate / best) for m, rate in zip(self._mutators, rates, strict=True))
+        )
+
+    # Learning
+
+    def learn(self, proposal: Proposal, features: frozenset[str], *, refused_by_both: bool = False) -> bool:
+        """Take in what a proposal showed; return whether it is novel and now in the pool.
+
+        Cases that both sides refuse, or that break the contract, teach but never become parents.
+        """
+        if proposal.contract_breaking:
+            self._pool.note(features)
+            return False
+        self._scene.note_refusal(proposal.case, refused_by_both)
+        if refused_by_both:
+            self._pool.note(features)
+            return False
+        kept = self._pool.offer(proposal.case, self._arrays(proposal.case), features)
+        if kept:
+            for name in set(proposal.lineage.mutators) & self._kept.keys():
+                self._kept[name] += 1
+        return kept
+
+    def adopt(self, case: Case, features: frozenset[str]) -> None:
+        """Add a case that another worker, or an earlier campaign, kept; one outside the contract is only counted."""
+        if breach(self._contract, case):
+            self._pool.note(features)
+        else:
+            self._pool.offer(case, self._arrays(case), features)
+
+    def _arrays(self, case: Case) -> list[Array]:
+        return [case.inputs[item.name] for item in self._contract.inputs]
+
+    def statistics(self) -> dict[str, tuple[int, int]]:
+        """Return by mutator how often it was tried and how often its case was kept."""
+        return {name: (tried, self._kept[name]) for name, tried in self._tried.items()}
+
+
+_CROSSING = frozenset({"swap inputs", "swap patch", "mix"})
+
+
+def _crossed(names: Sequence[str]) -> bool:
+    return not _CROSSING.isdisjoint(names)

@@ -1,0 +1,153 @@
+"""Scene: all that a mutator may know of a target, and the few ways in which it may act on arrays.
+
+The idea: a draft is a list of arrays in the contract's order. Resizing goes through the axes and keeps equalities and
+caps; values go through fills in the working type; `settle` confines the result to the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fuzzparity.case import Array, Case
+from fuzzparity.contract import Contract
+from fuzzparity.errors import InvalidCase
+from fuzzparity.generate.domain import Domain, confine, domain_of
+from fuzzparity.generate.dtypes import cast
+from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
+from fuzzparity.generate.values import Fill, classics, nonfinite_classics
+
+_FEW_REFUSALS = 2  # of one size, none accepted, before it is tried less
+
+
+class Scene:
+    """Hold contract, domains, axes, menus of sizes and fills, and what both sides refuse."""
+
+    def __init__(self, contract: Contract, seeds: Sequence[Case], max_elements: int, max_bytes: int) -> None:
+        """Read contract and seeds once."""
+        self.contract = contract
+        self.names = [item.name for item in contract.inputs]
+        self.max_elements = max_elements
+        self.max_bytes = max_bytes
+        drafts = [self._arrays(seed) for seed in seeds]
+        self.domains: list[Domain] = [
+            domain_of(item, contract, [draft[index] for draft in drafts]) for index, item in enumerate(contract.inputs)
+        ]
+        self.axes = axes_of(contract)
+        self.classics: list[tuple[Fill, ...]] = [classics(domain) for domain in self.domains]
+        self.nonfinite: list[tuple[Fill, ...]] = [nonfinite_classics(domain) for domain in self.domains]
+        self.mutable = [index for index, fills in enumerate(self.classics) if fills]
+        self.seeds = [seed for seed in (self.repaired(draft) for draft in drafts) if seed is not None]
+        self.menus: dict[str, list[int]] = {
+            axis.symbol: size_menu(
+                axis, contract.sizes, contract.constants, [sizes_of(self.axes, seed)[axis.symbol] for seed in self.seeds]
+            )
+            for axis in self.axes
+        }
+        self._refused: dict[tuple[str, int], int] = {}
+        self._accepted: set[tuple[str, int]] = set()
+
+    def _arrays(self, case: Case) -> list[Array]:
+        for item in self.contract.inputs:
+            if item.name not in case.inputs:
+                raise InvalidCase(
+                    f"a seed has inputs {', '.join(case.inputs)}; the contract wants {', '.join(self.names)}; "
+                    "give every input in every seed"
+                )
+            if case.inputs[item.name].ndim != len(item.dims):
+                raise InvalidCase(
+                    f"a seed has {item.name} of shape {list(case.inputs[item.name].shape)}; the contract wants "
+                    f"{len(item.dims)} dims; give seeds of the contract's rank"
+                )
+        return [case.inputs[name] for name in self.names]
+
+    def case(self, arrays: Sequence[Array]) -> Case:
+        """Return the arrays as a case."""
+        return Case(dict(zip(self.names, arrays, strict=True)))
+
+    def sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """Return the size of each axis."""
+        return sizes_of(self.axes, arrays)
+
+    def repaired(self, arrays: Sequence[Array]) -> list[Array] | None:
+        """Return a parent inside the contract made from arrays that may be outside; None where that cannot be."""
+        sizes = {axis.symbol: axis.nearest(size) for axis in self.axes for size in (self.sizes(arrays)[axis.symbol],)}
+        shapes = shapes_for(self.contract, sizes)
+        draft = [resized(array, shape) for array, shape in zip(arrays, shapes, strict=True)]
+        with np.errstate(all="ignore"):
+            draft = [cast(array, domain.traits) for array, domain in zip(draft, self.domains, strict=True)]
+            return self.settle(draft, keep_nonfinite=True)
+
+    def resize(
+        self, arrays: list[Array], wanted: Mapping[str, int], offset: int = 0, edge: bool = False
+    ) -> list[Array] | None:
+        """Return the arrays with some axes at new sizes; None when nothing changes or a cap would be passed."""
+        sizes = self.sizes(arrays)
+        sizes.update(wanted)
+        shapes = shapes_for(self.contract, sizes)
+        if not self.fits(shapes) or all(a.shape == shape for a, shape in zip(arrays, shapes, strict=True)):
+            return None
+        return [
+            array if array.shape == shape else self._resized(index, array, shape, offset, edge)
+            for index, (array, shape) in enumerate(zip(arrays, shapes, strict=True))
+        ]
+
+    def _resized(self, index: int, array: Array, shape: tuple[int, ...], offset: int, edge: bool) -> Array:
+        if 0 in array.shape and 0 not in shape and self.seeds:  # growing from nothing: take a seed's values
+            array = self.seeds[0][index]
+        return resized(array, shape, offset, edge)
+
+    def fitted(self, index: int, array: Array, shape: tuple[int, ...]) -> Array:
+        """Return another parent's array of this input, cropped or tiled to a shape."""
+        return array if array.shape == shape else self._resized(index, array, shape, 0, False)
+
+    def fits(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Tell whether shapes stay under the caps on elements and bytes."""
+        elements, nbytes = 0, 0
+        for shape, domain in zip(shapes, self.domains, strict=True):
+            count = 1
+            for size in shape:
+                count *= size
+            elements += count
+            nbytes += count * domain.traits.dtype.itemsize
+        return elements <= self.max_elements and nbytes <= self.max_bytes
+
+    def fill(self, index: int, array: Array, fill: Fill) -> Array:
+        """Return an input's array, or a part of it, after a fill; complex numbers are filled as pairs of reals."""
+        traits = self.domains[index].traits
+        if traits.family == "complex":
+            whole = array if array.flags.c_contiguous else array.copy(order="C")
+            pairs = whole.reshape((*whole.shape, 1)).view(traits.working)
+            filled = np.asarray(fill.apply(pairs)).astype(traits.working).copy(order="C")
+            return filled.view(traits.dtype).reshape(array.shape)
+        working = array if array.dtype == traits.working else array.astype(traits.working)
+        return cast(fill.apply(working), traits)
+
+    def settle(self, arrays: Sequence[Array], keep_nonfinite: bool) -> list[Array] | None:
+        """Return the arrays confined to the contract; None when an index has nothing to point at."""
+        sizes: dict[str, int] | None = None
+        settled = []
+        for array, domain in zip(arrays, self.domains, strict=True):
+            limit = domain.index_limit
+            if domain.index_symbol:
+                sizes = self.sizes(arrays) if sizes is None else sizes
+                limit = sizes.get(domain.index_symbol)
+            if limit is not None and limit <= 0 and array.size:
+                return None
+            settled.append(confine(array, domain, limit, keep_nonfinite))
+        return settled
+
+    def note_refusal(self, case: Case, refused: bool) -> None:
+        """Remember which sizes both sides refuse and which are accepted."""
+        arrays = [case.inputs[name] for name in self.names]
+        for pair in self.sizes(arrays).items():
+            if not refused:
+                self._accepted.add(pair)
+            elif pair not in self._accepted:
+                self._refused[pair] = self._refused.get(pair, 0) + 1
+
+    def willingness(self, symbol: str, size: int) -> float:
+        """Return how willing to try a size: 1.0, and less the more often both sides refused it and never took it."""
+        count = self._refused.get((symbol, size), 0)
+        return 1.0 if count < _FEW_REFUSALS or (symbol, size) in self._accepted else 1.0 / count

@@ -26,7 +26,7 @@ from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Environment, Execution
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect
 from fuzzparity.target import Ort
-from fuzzparity.verdict import Verdict, as_plain
+from fuzzparity.verdict import as_plain
 
 _PROBE_FIGURES = tuple(f"{side}_p{p}_seconds" for side in ("torch", "ort") for p in (50, 90, 99))
 
@@ -95,9 +95,10 @@ class Corpus(CorpusReader):
                     **{"rng_seed": rng_seed, "started_at": now(), "ended_at": None},
                     **{"seconds": 0.0, "setup_seconds": setup_seconds, "executions": 0, "inputs": 0, "rejected": 0},
                     **{"next_lease": next_lease, "next_sequence": next_sequence, "exit_code": None, "interrupted": 0},
-                    **{"facts": dumps(facts), "ort": dumps(ort or Ort()), "state": "{}"},
+                    **{"facts": dumps(facts), "ort": dumps(ort or facts.ort), "state": "{}"},
                 }
             )
+        self._own_campaigns.append(campaign_id)
         return campaign_id
 
     def checkpoint(
@@ -135,6 +136,7 @@ class Corpus(CorpusReader):
         exit_code: int,
         interrupted: bool,
         rejected: int | None = None,
+        setup_seconds: float | None = None,
     ) -> None:
         """Store how a campaign ended."""
         self._update(
@@ -145,6 +147,7 @@ class Corpus(CorpusReader):
                 **{"seconds": seconds, "executions": executions, "inputs": inputs, "exit_code": exit_code},
                 **{"interrupted": int(interrupted), "ended_at": now()},
                 **({} if rejected is None else {"rejected": rejected}),
+                **({} if setup_seconds is None else {"setup_seconds": setup_seconds}),
             },
         )
 
@@ -176,7 +179,7 @@ class Corpus(CorpusReader):
                     self._replace_case(campaign_id, finding_id, suspect)
         return finding_id, not known
 
-    def hit(self, finding_id: str, n: int = 1, *, campaign_id: str = "", at_seconds: float = 0.0) -> None:
+    def hit(self, finding_id: str, n: int = 1, campaign_id: str = "", at_seconds: float = 0.0) -> None:
         """Count further hits of a finding, in a campaign when it is named."""
         with transaction(self.db):
             self._hit(campaign_id, finding_id, n, at_seconds)
@@ -196,35 +199,32 @@ class Corpus(CorpusReader):
 
     def minimized(
         self,
-        finding_id: str,
+        finding: Finding,
         case: Case,
         expected: Execution | None,
         actual: Execution | None,
-        *,
-        verdict: Verdict | None = None,
-        model_nodes: int | None = None,
-        model_bytes: int | None = None,
-        mutators: Sequence[str] = (),
+        suspect: Suspect | None = None,
     ) -> None:
-        """Store the smallest case of a finding and what both sides did with it."""
+        """Store a finding with its smallest case and what both sides did with it; `suspect` is what it came from."""
+        if finding.case_digest != case.digest:
+            raise CorpusError(f"finding {finding.finding_id} names case {finding.case_digest}, not {case.digest}")
         with transaction(self.db):
-            row = self._finding_row(finding_id)
-            lineage = Lineage("minimize", (row["case_digest"],), tuple(mutators))
-            if case.digest == row["case_digest"]:
-                lineage = Lineage("minimize")  # it was minimal; the case keeps the lineage it has
-            kept = KeptCase(case, lineage, kind=row["kind"], realism=row["realism"])
+            row = self._finding_row(finding.finding_id)
+            parent = suspect.case.digest if suspect is not None else str(row["case_digest"])
+            kept = KeptCase(
+                case,
+                Lineage("minimize", () if parent == case.digest else (parent,)),
+                kind=finding.verdict.kind.value,
+                error_ratio=finding.verdict.comparison.error_ratio if finding.verdict.comparison else 0.0,
+                realism=finding.realism.value,
+            )
+            # a case that was minimal from the start is known, and keeps its lineage
             rows.store_case(self.db, kept, row["first_campaign_id"], row["build_digest"], in_pool=False)
-            self._add_finding_case(finding_id, case.digest, "minimized")
-            columns: rows.Row = {
-                **{"stage": Stage.MINIMIZED.value, "case_digest": case.digest, "minimized_elements": case.elements},
-                **{"minimized_shapes": dumps(case.shapes)},
-                **{
-                    name: value for name, value in (("model_nodes", model_nodes), ("model_bytes", model_bytes)) if value
-                },
-                **(rows.verdict_columns(verdict) if verdict is not None else {}),
-                **self._executions(finding_id, expected, actual),
-            }
-            self._update("findings", "finding_id", finding_id, columns)
+            self._add_finding_case(finding.finding_id, case.digest, "minimized")
+            self._update(
+                "findings", "finding_id", finding.finding_id, self._executions(finding.finding_id, expected, actual)
+            )
+            self.update_finding(finding)
 
     def update_finding(self, finding: Finding) -> None:
         """Store all that is known of a finding; hits never go back, and ignored and note are the user's alone."""
@@ -252,38 +252,13 @@ class Corpus(CorpusReader):
         """Store the user's note on a finding."""
         self._update("findings", "finding_id", finding_id, {"note": note})
 
-    def snapshot(
-        self,
-        campaign_id: str,
-        seconds: float,
-        executions: int,
-        inputs: int,
-        corpus_size: int,
-        findings: int,
-        rss_bytes: int = 0,
-        rejected: int = 0,
-        workers: int = 0,
-        details: Mapping[str, Any] | None = None,
-    ) -> Snapshot:
+    def snapshot(self, campaign_id: str, snapshot: Snapshot) -> None:
         """Store a campaign's counters at this moment."""
-        snapshot = Snapshot(
-            seconds=seconds,
-            executions=executions,
-            inputs=inputs,
-            corpus_size=corpus_size,
-            findings=findings,
-            rss_bytes=rss_bytes,
-            rejected=rejected,
-            workers=workers,
-            details=dict(details or {}),
-            campaign_id=campaign_id,
-            at=now(),
-        )
+        columns = as_plain(snapshot) | {"campaign_id": campaign_id, "at": now(), "details": dumps(snapshot.details)}
         with transaction(self.db):
-            self.db["snapshots"].insert({**as_plain(snapshot), "details": dumps(snapshot.details)})
-        return snapshot
+            self.db["snapshots"].insert(columns)
 
-    def add_probe(self, campaign_id: str, seconds: float, entries: Sequence[Any]) -> None:
+    def add_probe(self, campaign_id: str, entries: Sequence[Any], *, seconds: float = 0.0) -> None:
         """Store one probe: `entries` are records or mappings, one per probed case.
 
         Fields that name a column (case_digest, shapes, torch_p50_seconds, ..., ratio, rss_bytes) go there, others

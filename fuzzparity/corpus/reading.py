@@ -46,6 +46,7 @@ class CorpusReader:
         """Wrap an open database; use `Corpus.open`."""
         self.db = db
         self.path = path
+        self._own_campaigns: list[str] = []  # begun on this very object: not "earlier" when it asks
 
     @property
     def size(self) -> int:
@@ -91,7 +92,8 @@ class CorpusReader:
     def resume_state(self, build_digest: str | None = None, rng_seed: int | None = None) -> ResumeState:
         """Return where earlier campaigns stopped: on one build (or any), with one rng_seed (or any).
 
-        A campaign that died between two checkpoints has stored cases beyond its last one: they count.
+        A campaign begun on this object is not an earlier one. One that died between two checkpoints has stored cases
+        beyond its last one: they count.
         """
         clauses, given = ["1"], []
         for column, value in (("build_digest", build_digest), ("rng_seed", rng_seed)):
@@ -101,6 +103,7 @@ class CorpusReader:
         campaigns = self._rows(
             f"select * from campaigns where {' and '.join(clauses)} order by started_at, rowid", given
         )
+        campaigns = [row for row in campaigns if row["campaign_id"] not in self._own_campaigns]
         ids = [row["campaign_id"] for row in campaigns]
         marks = ",".join("?" * len(ids))
         lease, sequence = self._rows(
@@ -163,8 +166,7 @@ class CorpusReader:
 
     def case(self, prefix: str) -> Case:
         """Return the case whose digest starts with `prefix`, verified; CorpusError names the row that is damaged."""
-        digest = self.case_row(prefix).digest
-        return self._case(digest)
+        return self._case(prefix if len(prefix) == 64 else self.case_row(prefix).digest)
 
     def features_of(self, digest: str) -> frozenset[str]:
         """Return the features of a case."""

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
-from fuzzparity.corpus.records import KeptCase
+from fuzzparity.corpus.records import KeptCase, Snapshot
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.execution import Status
 from fuzzparity.finding import Confirmation, Stage
@@ -83,7 +84,11 @@ def test_a_finding_lives_from_suspected_to_minimized(corpus, facts, make_suspect
     corpus.confirm(finding_id, Confirmation(3, 3, None, suspect.verdict, suspect.expected, suspect.actual))
     assert corpus.finding(finding_id).stage is Stage.CONFIRMED
     small = Case({"x": np.zeros((1,), np.float32)})
-    corpus.minimized(finding_id, small, suspect.expected, suspect.actual)
+    known = corpus.finding(finding_id)
+    minimal = dataclasses.replace(
+        known, stage=Stage.MINIMIZED, case_digest=small.digest, minimized_elements=1, minimized_shapes=small.shapes
+    )
+    corpus.minimized(minimal, small, suspect.expected, suspect.actual, suspect)
     corpus.set_path(finding_id, "crashes/it")
     corpus.set_ignored(finding_id)
     corpus.set_note(finding_id, "known [red]")
@@ -121,8 +126,6 @@ def test_updating_a_finding_never_takes_back_hits_or_what_the_user_said(corpus, 
 
 
 def test_outputs_that_are_no_tensors_do_not_lose_the_finding(corpus, facts, make_suspect):
-    import dataclasses
-
     suspect = make_suspect()
     texts = dataclasses.replace(suspect.actual, outputs=(np.array(["a"], object),))
     campaign = corpus.begin_campaign(facts, "fuzz", 0)
@@ -142,18 +145,23 @@ def test_two_buckets_with_one_short_id_are_two_findings(corpus, facts, make_susp
     assert second != other.bucket.finding_id != first
 
 
-def test_a_campaign_resumes_beyond_its_last_checkpoint(corpus, facts):
+def test_a_campaign_resumes_beyond_its_last_checkpoint(corpus, facts, path):
     campaign = corpus.begin_campaign(facts, "fuzz", 7)
     corpus.checkpoint(campaign, 100, 300, 4, 5, 90, seconds=2.5, state={"families": [1, 2]})
     corpus.keep_cases(campaign, [kept(1, origin="seed", label=3), kept(2, sequence=120, lease=6)])
-    state = corpus.resume_state(facts.build.digest, 7)
-    assert (state.next_lease, state.next_sequence, state.executions) == (7, 121, 100)
-    assert (state.corpus_size, state.state, len(state.seeds)) == (2, {"families": [1, 2]}, 1)
-    assert corpus.resume_state(facts.build.digest, 8).next_lease == 0
-    assert corpus.resume_state("another build").campaigns == 0
-    corpus.end_campaign(campaign, seconds=3, executions=120, inputs=400, exit_code=1, interrupted=True)
-    row = corpus.campaigns()[0]
-    assert (row.executions, row.rejected, row.exit_code, row.interrupted) == (120, 4, 1, True)
+    assert corpus.resume_state().campaigns == 0  # its own campaign is no earlier one
+    corpus.close()
+    with Corpus.open(path) as again:
+        second = again.begin_campaign(facts, "fuzz", 7)
+        state = again.resume_state(facts.build.digest, 7)
+        assert (state.campaigns, state.next_lease, state.next_sequence, state.executions) == (1, 7, 121, 100)
+        assert (state.corpus_size, state.state, len(state.seeds)) == (2, {"families": [1, 2]}, 1)
+        assert again.resume_state(facts.build.digest, 8).next_lease == 0
+        assert again.resume_state("another build").campaigns == 0
+        again.end_campaign(campaign, seconds=3, executions=120, inputs=400, exit_code=1, interrupted=True)
+        row = again.campaigns()[0]
+        assert (row.executions, row.rejected, row.exit_code, row.interrupted) == (120, 4, 1, True)
+        assert again.campaigns()[1].campaign_id == second
 
 
 def test_the_pool_comes_back_in_order_with_features(corpus, facts):
@@ -344,8 +352,9 @@ def test_an_empty_file_left_by_a_killed_start_becomes_a_corpus(tmp_path):
 
 def test_probes_and_snapshots_come_back(corpus, facts):
     campaign = corpus.begin_campaign(facts, "fuzz", 0)
-    corpus.snapshot(campaign, 1.0, 10, 20, 3, 0, rss_bytes=1000, details={"bug": 1})
-    corpus.add_probe(campaign, 1.5, [{"case_digest": "c", "shapes": {"x": (1, 2)}, "ratio": 2.0, "rounds": 9}])
+    corpus.snapshot(campaign, Snapshot(1.0, 10, 20, 3, 0, rss_bytes=1000, details={"bug": 1}))
+    entry = {"case_digest": "c", "shapes": {"x": (1, 2)}, "ratio": 2.0, "rounds": 9}
+    corpus.add_probe(campaign, [entry], seconds=1.5)
     assert corpus.snapshots(campaign)[0].details == {"bug": 1}
     probe = corpus.probes()[0]
     assert (probe.ratio, probe.shapes, probe.details) == (2.0, {"x": (1, 2)}, {"rounds": 9})

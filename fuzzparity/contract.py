@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuzzparity.execution import Environment
+from fuzzparity.target import Ort
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +108,5 @@ class TargetFacts:
     confidential: bool = False
     mutates_inputs: bool = False
     source_line: str = ""
-    tolerance_outputs: tuple[str, ...] = field(default=())  # outputs for which the user set a tolerance
+    tolerance_outputs: tuple[str, ...] = ()  # outputs for which the user set a tolerance
+    ort: Ort = field(default_factory=Ort)  # the session that is tested

@@ -6,54 +6,26 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from fuzzparity.campaign.records import GateReport, GateSpec, suspects_of
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Refusal, Status
 from fuzzparity.explain.investigate import oracle_of
-from fuzzparity.explain.twin import Twin, TwinSpec, open_twin
-from fuzzparity.finding import Suspect, bucket_of
+from fuzzparity.explain.records import TwinSpec
+from fuzzparity.explain.twin import Twin, open_twin
+from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy, calibrate
 from fuzzparity.sides.export import make_build
 from fuzzparity.sides.load import read_seeds
-from fuzzparity.verdict import Judgement, Kind
+from fuzzparity.verdict import Kind
 from fuzzparity.work.loader import Context
 
 CALIBRATION_SEEDS = 64
-SEED_LIMIT = 512
 _SEED_BYTES = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class GateSpec:
-    """Say what the gate runs; `skip` holds seeds that killed an earlier gate, `known` what was learned before it died."""
-
-    facts: TargetFacts
-    seed_paths: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    reload_state: bool = False
-    limit: int = SEED_LIMIT
-
-
-@dataclass(frozen=True, slots=True)
-class GateReport:
-    """Tell what the seeds showed. `agreed` are the seeds that a campaign goes on from."""
-
-    policy: Policy
-    statistics: SeedStatistics
-    agreed: tuple[Case, ...]
-    suspects: tuple[Suspect, ...]
-    tried: int
-    slowest_seconds: float
-    loaded: bool  # ORT could open the model
-    skipped_files: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    labels: dict[str, object] = field(default_factory=dict)
-    mutates_inputs: bool = False
 
 
 def build(context: Context, folder: str) -> TargetFacts | Refusal:
@@ -141,20 +113,3 @@ def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seeds: l
     suspects = suspects_of(spec.facts, seeds[0], Lineage(origin="seed"), judgement, expected, failure)
     assert failure.side.startswith(ORT)
     return GateReport(spec.policy, spec.statistics, (), tuple(suspects), 1, expected.seconds, loaded=False)
-
-
-def suspects_of(
-    facts: TargetFacts,
-    case: Case,
-    lineage: Lineage,
-    judgement: Judgement,
-    expected: Execution | None,
-    actual: Execution | None,
-) -> list[Suspect]:
-    """Return one suspect for each verdict of a judgement."""
-    return [
-        Suspect(
-            bucket_of(facts.build.digest, case, verdict), case, lineage, verdict, judgement.realism, expected, actual
-        )
-        for verdict in judgement.verdicts
-    ]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.gate import suspects_of
-from fuzzparity.case import Case, Lineage
+from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec, suspects_of
+from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
-from fuzzparity.explain.twin import Twin, TwinSpec, open_twin
+from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
@@ -30,69 +30,12 @@ _JUDGED_ALWAYS = 6  # repeats of one look-alike judged in full, before only powe
 _SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpec:
-    """Say what a worker works on for all its life."""
-
-    twin: TwinSpec
-    corpus_path: str
-    rng_seed: int
-    is_deterministic: bool = False  # leases end by count alone, never by the clock
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Hand out a piece of the campaign: `executions` pair runs, numbered from `first_sequence`.
-
-    `skip`: proposals at the start of the lease that an earlier worker got through before it died.
-    """
-
-    number: int
-    executions: int
-    first_sequence: int
-    seconds: float
-    skip: int = 0
-    adopt: tuple[str, ...] = ()  # digests of cases that other workers kept meanwhile
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """Report a case worth keeping."""
-
-    row: KeptCase
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """Report how often known buckets were met again without a new suspect."""
-
-    counts: dict[str, int]  # finding id -> hits
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseDone:
-    """Report the counters of a finished lease."""
-
-    number: int
-    executions: int
-    inputs: int
-    rejected: int
-    judged: int
-    seconds: float
-    mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
-
-
 def serve(context: Context, spec: WorkerSpec) -> None:
     """Work through leases until the parent sends None."""
     worker = _Worker(context, spec)
     context.send(Ready())
     while (lease := context.receive()) is not None:
         context.send(worker.work(lease))
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Report that a worker has opened both sides and waits for a lease."""
 
 
 class _Worker:
@@ -103,15 +46,16 @@ class _Worker:
         self._spec = spec
         self._facts = spec.twin.facts
         with Corpus.open(Path(spec.corpus_path), read_only=True) as corpus:
-            state = corpus.resume_state(self._facts.build.digest)
-            seeds = [corpus.case(digest) for digest in state.seeds]
+            seeds = [corpus.case(digest) for digest in spec.seeds]
             pool = corpus.pool()
         twin = open_twin(context, spec.twin, context.announcer, seeds[0])
         if isinstance(twin, Execution):
             raise RuntimeError(f"the gate could open the model, this worker cannot: {twin.refusal}")
         self._twin: Twin = twin
-        self._generator = Generator(self._facts.contract, seeds, spec.rng_seed)
-        known_seeds = set(state.seeds)
+        self._generator = Generator(
+            self._facts.contract, seeds, spec.rng_seed, valid=context.loaded.target.valid
+        )
+        known_seeds = set(spec.seeds)
         for case, case_features in pool:
             if case.digest not in known_seeds:
                 self._generator.adopt(case, case_features)
@@ -122,7 +66,7 @@ class _Worker:
     def work(self, lease: Lease) -> LeaseDone:
         """Run one lease to its end."""
         self._adopt(lease.adopt)
-        self._generator.begin(lease.number)
+        self._generator.begin(lease.number, sweep_from=lease.sweep_from, sequence=lease.first_sequence)
         counters = _Counters()
         started = time.monotonic()
         for index in range(lease.executions):
@@ -132,7 +76,7 @@ class _Worker:
             if not self._spec.is_deterministic and time.monotonic() - started > lease.seconds:
                 break
             try:
-                self._step(self._generator.propose(), lease, lease.first_sequence + index, counters)
+                self._step(self._generator.propose(), counters)
             except MemoryError:  # the child's own limit, met between runs: the case is given up
                 counters.rejected += 1
         if counters.hits:
@@ -144,12 +88,13 @@ class _Worker:
             counters.rejected,
             counters.judged,
             time.monotonic() - started,
+            self._generator.sweep_position,
             self._generator.statistics(),
         )
 
-    def _step(self, proposal: Proposal, lease: Lease, sequence: int, counters: _Counters) -> None:
+    def _step(self, proposal: Proposal, counters: _Counters) -> None:
         case = proposal.case
-        expected, actual = self._twin.run(case, sequence)
+        expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         counters.inputs += self._is_new(case)
         screening = self._twin.screen(expected, actual)
@@ -158,25 +103,16 @@ class _Worker:
         is_rejected = screening.kind is Kind.REJECTED
         counters.rejected += is_rejected
         kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected)
-        lineage = Lineage(
-            proposal.lineage.origin,
-            proposal.lineage.parents,
-            proposal.lineage.mutators,
-            self._spec.rng_seed,
-            lease.number,
-            sequence,
-        )
         if screening.is_suspicious or kept:
             second = (self._twin.run_torch(case), self._twin.run_ort(case))
             if screening.is_suspicious or _differs(expected, second[0]) or _differs(actual, second[1]):
-                judgement = self._suspicious(proposal, lineage, expected, actual, second, judgement, counters)
+                judgement = self._suspicious(proposal, expected, actual, second, judgement, counters)
         if kept:
-            self._keep(proposal, lineage, signals, judgement)
+            self._keep(proposal, signals, judgement)
 
     def _suspicious(
         self,
         proposal: Proposal,
-        lineage: Lineage,
         expected: Execution,
         actual: Execution,
         second: tuple[Execution, Execution],
@@ -193,7 +129,7 @@ class _Worker:
             return screened
         counters.judged += 1
         judgement = self._twin.judge(proposal.case, expected, actual, second)
-        suspects = suspects_of(self._facts, proposal.case, lineage, judgement, expected, actual)
+        suspects = suspects_of(self._facts, proposal.case, proposal.lineage, judgement, expected, actual)
         look_alike.findings = tuple(suspect.bucket.finding_id for suspect in suspects)
         for suspect in suspects:
             self._tell(suspect, counters)
@@ -208,10 +144,10 @@ class _Worker:
         self._told.add(finding_id)
         self._context.send(suspect)
 
-    def _keep(self, proposal: Proposal, lineage: Lineage, signals: frozenset[str], judgement: Judgement) -> None:
+    def _keep(self, proposal: Proposal, signals: frozenset[str], judgement: Judgement) -> None:
         row = KeptCase(
             proposal.case,
-            lineage,
+            proposal.lineage,
             signals,
             judgement.kind.value,
             judgement.error_ratio,

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.execution import ORT, TORCH, Execution, Status
-from fuzzparity.explain.twin import REFEREE, Twin, TwinSpec, open_twin
+from fuzzparity.explain.records import REFEREE, Better, InvestigateSpec, Investigation, Slipped, TwinSpec, death
+from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Bucket, Confirmation, Suspect, bucket_of
 from fuzzparity.minimize.loop import minimize
 from fuzzparity.oracle.judge import Oracle
@@ -29,52 +30,12 @@ _MAX_SLIPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class InvestigateSpec:
-    """Say what to investigate and how much it may cost."""
-
-    twin: TwinSpec
-    suspect: Suspect
-    tries: int = 2
-    minimize_executions: int = 3000
-    minimize_seconds: float = 20.0
-
-
-@dataclass(frozen=True, slots=True)
 class Pairing:
     """Hold one try: both executions and what the oracle made of them."""
 
     expected: Execution
     actual: Execution
     judgement: Judgement
-
-
-@dataclass(frozen=True, slots=True)
-class Better:
-    """Report a smaller case that still shows the bucket."""
-
-    case: Case
-
-
-@dataclass(frozen=True, slots=True)
-class Slipped:
-    """Report another fault that minimizing ran into."""
-
-    suspect: Suspect
-
-
-@dataclass(frozen=True, slots=True)
-class Investigation:
-    """Hold the outcome: the confirmation, and the smallest case with its own executions and verdict."""
-
-    suspect: Suspect
-    confirmation: Confirmation
-    case: Case
-    verdict: Verdict | None = None
-    expected: Execution | None = field(default=None, repr=False)
-    actual: Execution | None = field(default=None, repr=False)
-    realism: Realism = Realism.UNKNOWN
-    executions: int = 0
-    reached_fixpoint: bool = False
 
 
 def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
@@ -183,21 +144,6 @@ def _after_death(
         return Pairing(dead, actual, _judge_records(context, spec, case, dead, actual))
     expected = done[0] if done else _torch_alone(context, spec, case, limits)
     return Pairing(expected, dead, _judge_records(context, spec, case, expected, dead))
-
-
-def death(exit_: Exit, side: str) -> Execution:
-    """Return the execution of a side whose process ended: hang, crash, or out of memory by the kernel."""
-    phase = "load" if exit_.announced is not None and exit_.announced.note == "load" else "run"
-    status = Status.HANG if exit_.hang else Status.CRASHED
-    seconds = exit_.announced.busy_seconds if exit_.announced else 0.0
-    return Execution(
-        side,
-        status,
-        phase=phase,
-        signal=None if exit_.hang else exit_.signal,
-        exit_code=None if exit_.hang else exit_.code,
-        seconds=seconds,
-    )
 
 
 def _torch_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> Execution:

@@ -6,41 +6,19 @@ confirmed by exactly what found it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fuzzparity.case import Array, Case
-from fuzzparity.contract import TargetFacts
 from fuzzparity.execution import ORT, TORCH, Execution
-from fuzzparity.generate.contract import SeedStatistics, breach
+from fuzzparity.explain.records import REFEREE, TwinSpec
+from fuzzparity.generate.contract import breach
 from fuzzparity.oracle.judge import Oracle, Screening
-from fuzzparity.oracle.policy import Policy
 from fuzzparity.sides.export import load_state
 from fuzzparity.sides.pair import Pair, open_pair
 from fuzzparity.sides.torch_side import Referee
 from fuzzparity.verdict import Judgement, Realism
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
-
-REFEREE = "referee"
-
-
-@dataclass(frozen=True, slots=True)
-class TwinSpec:
-    """Say which twin a child opens and how it is judged; made once by the gate, the same in every process.
-
-    `reload_state`: this loader did not make the build, so the state saved with it is put into the module first.
-    """
-
-    facts: TargetFacts
-    policy: Policy
-    statistics: SeedStatistics
-    reload_state: bool = False
-    use_referee: bool = True
-
-    def reloaded(self) -> TwinSpec:
-        """Return the spec for children of another loader than the one that made the build."""
-        return replace(self, reload_state=True)
 
 
 class AnnouncedReferee:

@@ -42,6 +42,9 @@ class LoadSpec:
     seeds: tuple[str, ...] = ()
     cwd: str = "."
     preload: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    provider_options: tuple[str, ...] = ()  # "EP.KEY=VALUE"
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,252 @@
+"""Docket: the findings of a campaign from suspicion to reproducer.
+
+The idea: a suspect is in the database before anything else happens to it. Then at most a few investigations run at a
+time, bugs first, each in a clean child; what they send updates the database and the reproducer folder at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fuzzparity.campaign.setup import Prepared
+from fuzzparity.campaign.status import Observer
+from fuzzparity.case import Array, Case
+from fuzzparity.corpus.database import Corpus
+from fuzzparity.corpus.records import Payload
+from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
+from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
+from fuzzparity.report.content import ReproducerContent
+from fuzzparity.report.reproducer import write_reproducer
+from fuzzparity.target import Tolerance
+from fuzzparity.verdict import GRADES, Grade, Realism
+from fuzzparity.work.pool import Child, Died, Finished, Message
+
+_MINIMIZE_SECONDS = 12.0
+_MINIMIZE_EXECUTIONS = 4000
+_LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
+_LABEL = "investigate"
+
+
+@dataclass(slots=True)
+class _Work:
+    """Hold one suspect under investigation."""
+
+    finding_id: str
+    suspect: Suspect
+    best: Case | None = None
+
+
+@dataclass(slots=True)
+class Docket:
+    """Take suspects, run investigations, keep findings."""
+
+    prepared: Prepared
+    corpus: Corpus
+    campaign_id: str
+    observer: Observer
+    elapsed: Callable[[], float]
+    findings: dict[str, Finding] = field(default_factory=dict)
+    new_ids: set[str] = field(default_factory=set)
+    last_new_seconds: float | None = None
+    _queue: list[tuple[int, int, _Work]] = field(default_factory=list)
+    _running: dict[int, _Work] = field(default_factory=dict)
+    _order: itertools.count[int] = field(default_factory=itertools.count)
+
+    def take(self, suspect: Suspect) -> None:
+        """Store a suspect and queue it; one of a known bucket counts as a hit."""
+        finding_id, is_new = self.corpus.suspect(self.campaign_id, suspect, self.elapsed())
+        if finding_id in self.findings:
+            return
+        finding = self.corpus.finding(finding_id)
+        self._changed(finding, is_new=is_new)
+        if is_new:
+            self.new_ids.add(finding_id)
+            self.last_new_seconds = self.elapsed()
+        if is_new or finding.stage in (Stage.SUSPECTED, Stage.CONFIRMED):
+            self._enqueue(finding_id, suspect)
+
+    def resume(self, finding_ids: tuple[str, ...]) -> None:
+        """Queue findings that an earlier campaign stored but did not get to confirm."""
+        for finding_id in finding_ids:
+            payload = self.corpus.finding_payload(finding_id)
+            suspect = Suspect(
+                payload.finding.bucket,
+                payload.case,
+                payload.lineage,
+                payload.finding.verdict,
+                payload.finding.realism,
+                payload.expected,
+                payload.actual,
+            )
+            self._changed(payload.finding, is_new=False)
+            self._enqueue(finding_id, suspect)
+
+    def _enqueue(self, finding_id: str, suspect: Suspect) -> None:
+        rank = GRADES.index(suspect.verdict.grade)
+        heapq.heappush(self._queue, (rank, next(self._order), _Work(finding_id, suspect)))
+
+    def hits(self, counts: dict[str, int]) -> None:
+        """Count repeats of known findings; one seen in an earlier campaign is thereby seen in this one too."""
+        for finding_id, count in counts.items():
+            self.corpus.hit(finding_id, count, campaign_id=self.campaign_id, at_seconds=self.elapsed())
+            if finding_id not in self.findings:
+                self._changed(self.corpus.finding(finding_id), is_new=False)
+
+    @property
+    def pending(self) -> int:
+        """Return how many suspects wait or are being investigated."""
+        return len(self._queue) + len(self._running)
+
+    @property
+    def running(self) -> int:
+        """Return how many investigations run now."""
+        return len(self._running)
+
+    def start(self, twin: TwinSpec, *, most: int, seconds_left: float | None = None) -> None:
+        """Start queued investigations up to `most` at a time; `seconds_left` is shared by all that wait."""
+        while self._queue and len(self._running) < most:
+            _, _, work = heapq.heappop(self._queue)
+            share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
+            seconds = _MINIMIZE_SECONDS * share
+            if seconds_left is not None:
+                seconds = min(seconds, max(0.5, seconds_left * most / (len(self._queue) + 1)))
+            spec = InvestigateSpec(
+                twin,
+                work.suspect,
+                minimize_executions=int(_MINIMIZE_EXECUTIONS * share),
+                minimize_seconds=seconds,
+            )
+            child = self.prepared.pool.launch(
+                "fuzzparity.explain.investigate:investigate", (spec,), limits=self.prepared.limits, label=_LABEL
+            )
+            self._running[child.child_id] = work
+
+    def owns(self, child: Child) -> bool:
+        """Tell whether a child is one of the investigations."""
+        return child.child_id in self._running
+
+    def handle(self, event: Message | Finished | Died) -> str:
+        """Take an event of an investigation; return a note when something is worth telling."""
+        work = self._running[event.child.child_id]
+        if isinstance(event, Message):
+            self._message(work, event.payload)
+            return ""
+        del self._running[event.child.child_id]
+        if isinstance(event, Finished):
+            self._finish(work, event.result)
+            return ""
+        reason = event.exit.fault.strip().splitlines()[-1] if event.exit.fault else event.exit.text
+        self._keep_best(work)
+        return f"the investigation of {work.finding_id} ended early: {reason}"
+
+    def _message(self, work: _Work, payload: object) -> None:
+        if isinstance(payload, Confirmation):
+            self.corpus.confirm(work.finding_id, payload)
+            self._changed(self.corpus.finding(work.finding_id), is_new=False)
+            if not payload.reproduced and payload.judgement is not None:
+                for suspect in other_suspects(work.suspect, payload):
+                    self.take(suspect)
+            elif payload.reproduced:
+                # written as soon as it is confirmed; minimizing replaces it by a smaller one
+                self._reproducer(self.corpus.finding(work.finding_id))
+        elif isinstance(payload, Better):
+            work.best = payload.case
+        elif isinstance(payload, Slipped):
+            self.take(payload.suspect)
+
+    def _keep_best(self, work: _Work) -> None:
+        finding = self.corpus.finding(work.finding_id)
+        if finding.stage is Stage.CONFIRMED and work.best is not None:
+            self.observer.note(f"{work.finding_id}: minimizing ended early; the confirmed case stands")
+
+    def _finish(self, work: _Work, outcome: Investigation) -> None:
+        if not outcome.confirmation.reproduced:
+            return
+        finding = self.corpus.finding(work.finding_id)
+        verdict = outcome.verdict or finding.verdict
+        comparison = verdict.comparison
+        finding = replace(
+            finding,
+            stage=Stage.MINIMIZED,
+            verdict=verdict,
+            realism=outcome.realism,
+            case_digest=outcome.case.digest,
+            where=Where(output=verdict.output or "", index=comparison.index if comparison else None),
+            minimized_elements=outcome.case.elements,
+            minimized_shapes=outcome.case.shapes,
+            model_nodes=self.prepared.facts.build.nodes,
+            model_bytes=self.prepared.facts.build.onnx_bytes,
+        )
+        self.corpus.minimized(finding, outcome.case, outcome.expected, outcome.actual, work.suspect)
+        self._reproducer(finding)
+
+    def _reproducer(self, finding: Finding) -> None:
+        payload = self.corpus.finding_payload(finding.finding_id)
+        content = content_of(payload, self.prepared)
+        folder = write_reproducer(self.prepared.places.crashes, content)
+        self.corpus.set_path(finding.finding_id, folder, standalone=content.standalone)
+        self._changed(self.corpus.finding(finding.finding_id), is_new=False)
+
+    def _changed(self, finding: Finding, *, is_new: bool) -> None:
+        self.findings[finding.finding_id] = finding
+        self.observer.finding(finding, is_new=is_new)
+
+
+def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
+    """Return what the reproducer of a stored finding is made of."""
+    facts = prepared.facts
+    allowances: dict[str, Tolerance] = {}
+    if prepared.twin is not None and payload.expected is not None and payload.expected.is_ok:
+        for name, array in zip(facts.outputs, payload.expected.outputs, strict=False):
+            allowance = prepared.twin.policy.allowance(name, array.dtype)
+            floor = allowance.floor * _largest_finite(array) if allowance.floor else 0.0
+            allowances[name] = Tolerance(allowance.rtol, max(allowance.atol, floor))
+    contains = ["real weights"]
+    if facts.has_real_seeds and payload.finding.realism is Realism.NEAR:
+        contains.append("real data")
+    return ReproducerContent(
+        payload.finding,
+        payload.case,
+        payload.expected,
+        payload.actual,
+        payload.model or b"",
+        facts,
+        payload.lineage,
+        facts.ort,
+        facts.spec,
+        facts.folder,
+        facts.confidential,
+        tuple(contains),
+        allowances,
+        limit_seconds=prepared.limits.run_seconds,
+        memory_bytes=prepared.limits.memory_bytes,
+    )
+
+
+def _largest_finite(array: Array) -> float:
+    """Return the largest finite magnitude of an output, 0.0 when there is none."""
+    wide = np.abs(array.astype(np.float64))
+    wide = wide[np.isfinite(wide)]
+    return float(wide.max()) if wide.size else 0.0
+
+
+def other_suspects(suspect: Suspect, confirmation: Confirmation) -> list[Suspect]:
+    """Return what a fresh session made of a case that did not show its own bucket."""
+    assert confirmation.judgement is not None
+    return [
+        Suspect(
+            bucket_of(suspect.bucket.build, suspect.case, verdict),
+            suspect.case,
+            suspect.lineage,
+            verdict,
+            confirmation.judgement.realism,
+            confirmation.expected,
+            confirmation.actual,
+        )
+        for verdict in confirmation.judgement.verdicts
+    ]

@@ -1,0 +1,546 @@
+"""Loop: the life of a campaign in the parent process: leases out, kept cases and suspects in, until it is over.
+
+The idea: the parent runs nothing native and decides everything: who works on what, what is stored, when to stop. One
+turn of the loop waits for events, takes them, starts what is due and shows the state; every end goes through `_end`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import FrameType
+
+import psutil
+
+from fuzzparity.campaign.docket import Docket
+from fuzzparity.campaign.options import FuzzOptions
+from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, Lease, LeaseDone, ProbeSpec, Ready, WorkerSpec
+from fuzzparity.campaign.setup import Prepared, prepare, suspect_of_death
+from fuzzparity.campaign.status import CampaignResult, CampaignStatus, Observer
+from fuzzparity.case import Lineage
+from fuzzparity.corpus.database import Corpus
+from fuzzparity.corpus.records import KeptCase, Snapshot
+from fuzzparity.execution import ORT, TORCH
+from fuzzparity.finding import Suspect
+from fuzzparity.probe.latency import ProbeRow, choose
+from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
+
+LEASE_EXECUTIONS = 256
+LEASE_SECONDS = 1.0
+FINISH_SECONDS = 30.0
+_SNAPSHOT_SECONDS = 10.0
+_RSS_SECONDS = 2.0
+_PROBE_CASES = 4
+_MOST_FAULTS = 20
+_MOST_BARREN_DEATHS = 6  # workers that die one after the other without one execution: something else is wrong
+_REJECTED_SHARE = 0.98  # DESIGN, exit 4: "nearly all rejected"
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """Hold one worker's place: its process and the lease it is on."""
+
+    child: Child | None = None
+    lease: Lease | None = None
+    is_ready: bool = False
+    adopted: int = 0  # how many of the kept cases it knows
+    retry: Lease | None = None  # the rest of a lease whose worker died
+    sweep_from: int | None = None  # where the sweep stands, in the one slot that goes through it
+
+
+@dataclass(slots=True)
+class _Counters:
+    executions: int = 0
+    inputs: int = 0
+    rejected: int = 0
+    deaths: int = 0
+    faults: int = 0
+    barren_deaths: int = 0
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Measure fuzzing time: it starts with the first lease and stands still while a probe runs."""
+
+    started: float | None = None
+    stopped: float | None = None
+
+    def seconds(self) -> float:
+        if self.started is None:
+            return 0.0
+        return (self.stopped if self.stopped is not None else time.monotonic()) - self.started
+
+
+class Campaign:
+    """Run one campaign from the target's name to its result."""
+
+    def __init__(self, options: FuzzOptions, observer: Observer) -> None:
+        """Remember what to do and whom to tell."""
+        self._options = options
+        self._observer = observer
+        self._begun = time.monotonic()
+        self._signal: int | None = None
+        self._clock = _Clock()
+        self._counters = _Counters()
+        self._slots = [_Slot() for _ in range(options.workers)]
+        self._next_lease = 0
+        self._next_sequence = 0
+        self._kept: list[tuple[int, str]] = []  # (slot that kept it, digest), in order
+        self._pending_rows: list[KeptCase] = []
+        self._probe_child: Child | None = None
+        self._probe_rows: tuple[ProbeRow, ...] = ()
+        self._last = dict.fromkeys(("snapshot", "probe", "rss", "shown"), time.monotonic())
+        self._rss_bytes = 0
+        self._fault_text = ""
+
+    def run(self) -> CampaignResult:
+        """Run to the end, whichever it is; everything found is stored when this returns or raises."""
+        with self._signals():
+            prepared = prepare(self._options.target, workers=self._options.workers, say=self._say)
+            try:
+                if self._options.fresh:
+                    set_aside(prepared)
+                with Corpus.open(prepared.places.corpus, create=True) as corpus:
+                    return self._run(prepared, corpus)
+            finally:
+                prepared.pool.close()
+                shutil.rmtree(prepared.places.run, ignore_errors=True)
+
+    def _say(self, stage: str) -> None:
+        self._observer.status(CampaignStatus(stage))
+
+    def _run(self, prepared: Prepared, corpus: Corpus) -> CampaignResult:
+        self._prepared, self._corpus = prepared, corpus
+        self._setup_seconds = time.monotonic() - self._begun
+        state = corpus.resume_state(prepared.facts.build.digest, self._options.rng_seed)
+        self._next_lease, self._next_sequence = state.next_lease, state.next_sequence
+        self._campaign_id = corpus.begin_campaign(
+            prepared.facts,
+            self._options.command,
+            self._options.rng_seed,
+            ort=prepared.facts.ort,
+            setup_seconds=self._setup_seconds,
+            next_lease=self._next_lease,
+            next_sequence=self._next_sequence,
+        )
+        notes = list(prepared.notes)
+        if state.campaigns:
+            notes.append(f"resumed: {state.executions} executions and {state.corpus_size} cases from earlier campaigns")
+        self._slots[0].sweep_from = state.state.get("sweep_from") if state.campaigns else 0
+        self._observer.started(prepared.facts, prepared.places, tuple(notes))
+        self._docket = Docket(prepared, corpus, self._campaign_id, self._observer, self._clock.seconds)
+        self._docket.resume(state.unfinished)
+        for suspect in prepared.suspects:
+            self._docket.take(suspect)
+        seeds = prepared.seeds or (tuple(s.case for s in prepared.suspects) if self._options.force else ())
+        if seeds and prepared.twin is not None:
+            corpus.keep_cases(self._campaign_id, [KeptCase(case, Lineage(origin="seed")) for case in seeds])
+            self._worker_spec = WorkerSpec(
+                prepared.twin,
+                str(prepared.places.corpus),
+                tuple(case.digest for case in seeds),
+                self._options.rng_seed,
+                self._options.cases is not None,
+            )
+            self._fuzz()
+        return self._end(tuple(notes))
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def _fuzz(self) -> None:
+        """Turn until time, count or a signal ends it."""
+        self._clock.started = time.monotonic()
+        for slot in self._slots:
+            self._launch(slot)
+        while not self._is_over():
+            self._turn(most_investigations=1)
+            self._offer_leases()
+            self._probe_if_due(self._options.probe_seconds)
+        self._clock.stopped = time.monotonic()
+        self._stop_workers()
+
+    def _turn(self, *, most_investigations: int, seconds_left: float | None = None) -> None:
+        for event in self._prepared.pool.wait(0.1):
+            self._take(event)
+        if self._pending_rows:
+            self._corpus.keep_cases(self._campaign_id, self._pending_rows)
+            self._pending_rows.clear()
+        if self._prepared.twin is not None:
+            self._docket.start(self._prepared.twin, most=most_investigations, seconds_left=seconds_left)
+        self._show()
+
+    def _is_over(self) -> bool:
+        if self._signal is not None or self._counters.faults > _MOST_FAULTS:
+            return True
+        if self._counters.barren_deaths >= _MOST_BARREN_DEATHS:
+            self._observer.note("workers die before they execute anything; giving up")
+            return True
+        if self._options.cases is not None and self._counters.executions >= self._options.cases:
+            return True
+        return self._options.seconds is not None and self._clock.seconds() >= self._options.seconds
+
+    def _offer_leases(self) -> None:
+        if self._probe_child is not None:
+            return
+        for index, slot in enumerate(self._slots):
+            if slot.child is None:
+                self._launch(slot)
+            elif slot.is_ready and slot.lease is None:
+                lease = self._lease(index, slot)
+                if lease is not None:
+                    slot.lease = lease
+                    slot.child.send(lease)
+
+    def _lease(self, index: int, slot: _Slot) -> Lease | None:
+        """Return the next lease of a slot: the rest of one whose worker died, or a new one."""
+        if slot.retry is not None:
+            lease, slot.retry = slot.retry, None
+            return lease
+        executions = LEASE_EXECUTIONS
+        if self._options.cases is not None:
+            out = sum(s.lease.executions - s.lease.skip for s in self._slots if s.lease)
+            executions = min(executions, self._options.cases - self._counters.executions - out)
+            if executions <= 0:
+                return None
+        adopt = tuple(digest for keeper, digest in self._kept[slot.adopted :] if keeper != index)
+        slot.adopted = len(self._kept)
+        lease = Lease(
+            self._next_lease,
+            executions,
+            self._next_sequence,
+            LEASE_SECONDS,
+            adopt=adopt,
+            sweep_from=slot.sweep_from,
+        )
+        self._next_lease += 1
+        self._next_sequence += executions
+        return lease
+
+    def _launch(self, slot: _Slot) -> None:
+        slot.is_ready = False
+        slot.adopted = len(self._kept)  # a new worker reads the whole pool from the database
+        slot.child = self._prepared.pool.launch(
+            "fuzzparity.campaign.worker:serve", (self._worker_spec,), limits=self._prepared.limits, label="worker"
+        )
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, LoaderLost):
+            self._replace_loader(event)
+        elif self._docket.owns(event.child):
+            note = self._docket.handle(event)
+            if note:
+                self._observer.note(note)
+            if isinstance(event, Died) and event.exit.fault:
+                self._fault(event.exit.fault)
+        elif event.child is self._probe_child:
+            self._take_probe(event)
+        else:
+            index = next((i for i, slot in enumerate(self._slots) if slot.child is event.child), None)
+            if index is not None:
+                self._take_worker(index, event)
+
+    def _take_worker(self, index: int, event: Message | Finished | Died) -> None:
+        slot = self._slots[index]
+        if isinstance(event, Died):
+            self._worker_died(slot, event)
+        elif isinstance(event, Finished):
+            slot.child = None
+        elif isinstance(event.payload, Kept):
+            self._pending_rows.append(event.payload.row)
+            self._kept.append((index, event.payload.row.case.digest))
+        elif isinstance(event.payload, Suspect):
+            self._docket.take(event.payload)
+        elif isinstance(event.payload, Hits):
+            self._docket.hits(event.payload.counts)
+        elif isinstance(event.payload, Ready):
+            slot.is_ready = True
+        elif isinstance(event.payload, LeaseDone):
+            self._lease_done(slot, event.payload)
+
+    def _lease_done(self, slot: _Slot, done: LeaseDone) -> None:
+        slot.lease = None
+        slot.sweep_from = done.sweep_position
+        self._counters.executions += done.executions
+        self._counters.inputs += done.inputs
+        self._counters.rejected += done.rejected
+        self._counters.barren_deaths = 0
+        self._checkpoint(done.mutators)
+
+    def _checkpoint(self, mutators: dict[str, tuple[int, int]] | None = None) -> None:
+        self._corpus.checkpoint(
+            self._campaign_id,
+            seconds=self._clock.seconds(),
+            executions=self._counters.executions,
+            inputs=self._counters.inputs,
+            rejected=self._counters.rejected,
+            next_lease=self._next_lease,
+            next_sequence=self._next_sequence,
+            state={"sweep_from": self._slots[0].sweep_from, "mutators": mutators or {}},
+        )
+
+    def _worker_died(self, slot: _Slot, event: Died) -> None:
+        """Take the death of a worker: a finding when a side was running, and the rest of its lease goes on."""
+        slot.child, lease, slot.lease = None, slot.lease, None
+        self._counters.deaths += 1
+        announced = event.exit.announced
+        executed = 0
+        if lease is not None and announced is not None and announced.sequence >= lease.first_sequence:
+            executed = announced.sequence - lease.first_sequence + 1
+            done = executed - lease.skip
+            self._counters.executions += max(0, done)
+            self._counters.inputs += max(0, done)
+            if executed < lease.executions:
+                slot.retry = Lease(lease.number, lease.executions, lease.first_sequence, lease.seconds, skip=executed)
+        self._counters.barren_deaths = 0 if executed else self._counters.barren_deaths + 1
+        if event.exit.fault:
+            self._fault(event.exit.fault)
+        elif announced is not None and announced.case is not None and announced.side in (TORCH, ORT):
+            lineage = Lineage(
+                rng_seed=self._options.rng_seed,
+                lease=lease.number if lease else 0,
+                sequence=announced.sequence,
+            )
+            self._docket.take(
+                suspect_of_death(self._prepared.facts, self._prepared.twin, event.exit, announced.case, lineage)
+            )
+        else:
+            self._observer.note(f"a worker died with {event.exit.text} between runs; another takes its place")
+
+    def _fault(self, text: str) -> None:
+        self._counters.faults += 1
+        self._fault_text = text
+        self._observer.note(f"internal fault (please report): {text.strip().splitlines()[-1]}")
+
+    def _replace_loader(self, event: LoaderLost) -> None:
+        """Start the loader again after it died; its children died with it."""
+        self._observer.note(f"the loader died with {event.exit.text}; starting it again")
+        assert self._prepared.twin is not None
+        self._prepared.pool.restart()
+        self._prepared.twin = self._prepared.twin.reloaded()
+        self._worker_spec = replace(self._worker_spec, twin=self._prepared.twin)
+        self._probe_child = None
+
+    # -- probe --------------------------------------------------------------------------------------------------
+
+    def _probe_if_due(self, every_seconds: float) -> None:
+        """Start a probe when it is due; leases are withheld until it is done, so that it measures alone."""
+        now = time.monotonic()
+        if self._probe_child is not None or now - self._last["probe"] < every_seconds:
+            return
+        self._start_probe()
+
+    def _start_probe(self) -> None:
+        self._last["probe"] = time.monotonic()
+        cases = choose([case for case, _ in self._corpus.pool(256) if case.elements], _PROBE_CASES)
+        if not cases or self._prepared.twin is None:
+            return
+        self._probe_child = self._prepared.pool.launch(
+            PROBE_JOB, (ProbeSpec(self._prepared.twin, tuple(cases)),), limits=self._prepared.limits, label="probe"
+        )
+
+    def _take_probe(self, event: Message | Finished | Died) -> None:
+        if isinstance(event, Finished):
+            self._probe_rows = tuple(event.result)
+            self._corpus.add_probe(self._campaign_id, self._probe_rows, seconds=self._clock.seconds())
+        elif isinstance(event, Died):
+            self._observer.note(f"the probe ended with {event.exit.text}")
+        if not isinstance(event, Message):
+            self._probe_child = None
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def _stop_workers(self) -> None:
+        """End the workers: at a signal at once, else after what they have sent is taken."""
+        for slot in self._slots:
+            if slot.child is not None:
+                slot.child.kill()
+        deadline = time.monotonic() + 5.0
+        while any(slot.child is not None for slot in self._slots) and time.monotonic() < deadline:
+            for event in self._prepared.pool.wait(0.1):
+                if isinstance(event, Died) and any(slot.child is event.child for slot in self._slots):
+                    self._retire(event)
+                else:
+                    self._take(event)
+        if self._pending_rows:
+            self._corpus.keep_cases(self._campaign_id, self._pending_rows)
+            self._pending_rows.clear()
+
+    def _retire(self, event: Died) -> None:
+        """Take the end of a worker that we stopped: its case is no suspect, its executions count."""
+        slot = next(slot for slot in self._slots if slot.child is event.child)
+        lease, announced = slot.lease, event.exit.announced
+        slot.child, slot.lease = None, None
+        if lease is not None and announced is not None and announced.sequence >= lease.first_sequence:
+            done = max(0, announced.sequence - lease.first_sequence - lease.skip)
+            self._counters.executions += done
+            self._counters.inputs += done
+
+    def _end(self, notes: tuple[str, ...]) -> CampaignResult:
+        if self._signal is None:
+            self._finish_pending()
+            self._last_probe()
+        self._checkpoint()
+        exit_code = self._exit_code()
+        self._snapshot()
+        self._corpus.end_campaign(
+            self._campaign_id,
+            seconds=self._clock.seconds(),
+            executions=self._counters.executions,
+            inputs=self._counters.inputs,
+            rejected=self._counters.rejected,
+            exit_code=exit_code,
+            interrupted=self._signal is not None,
+        )
+        findings = tuple(self._corpus.finding(finding_id) for finding_id in self._docket.findings)
+        return CampaignResult(
+            self._campaign_id,
+            self._prepared.facts,
+            self._prepared.places,
+            self._clock.seconds(),
+            self._setup_seconds,
+            self._counters.executions,
+            self._counters.inputs,
+            self._counters.rejected,
+            self._corpus.size,
+            findings,
+            frozenset(self._docket.new_ids),
+            exit_code,
+            self._signal,
+            notes + ((f"internal fault:\n{self._fault_text}",) if self._fault_text else ()),
+            self._probe_rows,
+        )
+
+    def _finish_pending(self) -> None:
+        """Confirm and minimize what is queued, for at most 30 seconds; the rest waits for the next campaign."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        while self._docket.pending and self._signal is None and time.monotonic() < deadline:
+            left = deadline - time.monotonic() - 2.0
+            self._turn(most_investigations=max(2, self._options.workers), seconds_left=max(0.5, left))
+
+    def _last_probe(self) -> None:
+        if self._clock.started is None or self._signal is not None:
+            return
+        self._start_probe()
+        deadline = time.monotonic() + FINISH_SECONDS
+        while self._probe_child is not None and self._signal is None and time.monotonic() < deadline:
+            self._turn(most_investigations=0)
+
+    def _exit_code(self) -> int:
+        if self._signal is not None:
+            return 128 + self._signal
+        if self._counters.faults:
+            return 3
+        findings = [self._corpus.finding(finding_id) for finding_id in self._docket.new_ids]
+        if any(f.reproduced and not f.ignored and rule.matches(f) for f in findings for rule in self._options.fail_on):
+            return 1
+        executions = self._counters.executions
+        if self._clock.started is not None and self._counters.rejected >= _REJECTED_SHARE * executions:
+            return 4
+        if self._clock.started is None and not self._docket.findings:
+            return 4
+        return 0
+
+    # -- showing ------------------------------------------------------------------------------------------------
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._last["rss"] > _RSS_SECONDS:
+            self._last["rss"] = now
+            self._rss_bytes = resident_bytes([child.pid for child in self._prepared.pool.children])
+        if now - self._last["snapshot"] > _SNAPSHOT_SECONDS:
+            self._snapshot()
+        if now - self._last["shown"] > 0.25:
+            self._last["shown"] = now
+            self._observer.status(self._status())
+
+    def _status(self) -> CampaignStatus:
+        seconds = self._clock.seconds()
+        counts: dict[tuple[str, str], int] = {}
+        for finding in self._docket.findings.values():
+            key = (finding.bucket.kind, finding.verdict.grade.value)
+            counts[key] = counts.get(key, 0) + 1
+        last_new = self._docket.last_new_seconds
+        running = self._clock.stopped is None and self._clock.started is not None
+        return CampaignStatus(
+            stage="fuzzing" if running else "finishing",
+            seconds=seconds,
+            limit_seconds=self._options.seconds,
+            executions=self._counters.executions,
+            limit_executions=self._options.cases,
+            inputs=self._counters.inputs,
+            rejected=self._counters.rejected,
+            executions_per_second=self._counters.executions / seconds if seconds > 0 else 0.0,
+            inputs_per_second=self._counters.inputs / seconds if seconds > 0 else 0.0,
+            corpus_size=self._corpus.size,
+            workers=sum(slot.child is not None for slot in self._slots),
+            deaths=self._counters.deaths,
+            pending=self._docket.pending,
+            findings=counts,
+            since_new_seconds=None if last_new is None else seconds - last_new,
+            rss_bytes=self._rss_bytes,
+        )
+
+    def _snapshot(self) -> None:
+        self._last["snapshot"] = time.monotonic()
+        self._corpus.snapshot(
+            self._campaign_id,
+            Snapshot(
+                self._clock.seconds(),
+                self._counters.executions,
+                self._counters.inputs,
+                self._corpus.size,
+                len(self._docket.findings),
+                self._rss_bytes,
+                self._counters.rejected,
+                len(self._slots),
+            ),
+        )
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let Ctrl-C, SIGTERM and SIGHUP end the campaign in order; a second one ends the process at once."""
+
+        def handler(number: int, frame: FrameType | None) -> None:
+            if self._signal is not None or self._clock.started is None:
+                raise KeyboardInterrupt
+            self._signal = number
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        before = {number: signal.signal(number, handler) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+
+def set_aside(prepared: Prepared) -> None:
+    """Move an earlier corpus out of the way (`--fresh`); nothing is deleted."""
+    corpus = prepared.places.corpus
+    if not corpus.exists():
+        return
+    with Corpus.open(corpus):  # proves that it is a corpus and that no campaign is writing to it
+        pass
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    for suffix in ("", "-wal", "-shm"):
+        old = corpus.with_name(corpus.name + suffix)
+        if old.exists():
+            old.rename(corpus.with_name(f"{corpus.stem}-{stamp}{corpus.suffix}{suffix}"))
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Return the resident memory of this process and `pids`; a process that is gone counts nothing."""
+    total = psutil.Process().memory_info().rss
+    for pid in pids:
+        try:
+            total += psutil.Process(pid).memory_info().rss
+        except (psutil.NoSuchProcess, ValueError):
+            pass
+    return int(total)

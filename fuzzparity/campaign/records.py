@@ -1,0 +1,138 @@
+"""Records between the parent of a campaign and its children: the gate's and the workers'.
+
+The idea: messages are frozen records and nothing else, and none of them needs torch or ORT to be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuzzparity.case import Case, Lineage
+from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.records import KeptCase
+from fuzzparity.execution import Execution
+from fuzzparity.explain.records import TwinSpec
+from fuzzparity.finding import Suspect, bucket_of
+from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.oracle.policy import Policy
+from fuzzparity.verdict import Judgement
+
+SEED_LIMIT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class GateSpec:
+    """Say what the gate runs; `skip` holds seeds that killed an earlier gate."""
+
+    facts: TargetFacts
+    seed_paths: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    reload_state: bool = False
+    limit: int = SEED_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """Tell what the seeds showed. `agreed` are the seeds that a campaign goes on from."""
+
+    policy: Policy
+    statistics: SeedStatistics
+    agreed: tuple[Case, ...]
+    suspects: tuple[Suspect, ...]
+    tried: int
+    slowest_seconds: float
+    loaded: bool  # ORT could open the model
+    skipped_files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    labels: dict[str, object] = field(default_factory=dict)
+    mutates_inputs: bool = False
+
+
+PROBE_JOB = "fuzzparity.campaign.probing:probe"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpec:
+    """Say what the probe times: a small fixed set of cases, each `rounds` times on both sides."""
+
+    twin: TwinSpec
+    cases: tuple[Case, ...]
+    rounds: int = 30
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """Say what a worker works on for all its life."""
+
+    twin: TwinSpec
+    corpus_path: str
+    seeds: tuple[str, ...]  # digests of the seeds that agree, in their order
+    rng_seed: int
+    is_deterministic: bool = False  # leases end by count alone, never by the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Hand out a piece of the campaign: `executions` pair runs, numbered from `first_sequence`.
+
+    `skip`: proposals at the start of the lease that an earlier worker got through before it died. `sweep_from`: where
+    the sweep of classics stands, for the one worker that goes through it.
+    """
+
+    number: int
+    executions: int
+    first_sequence: int
+    seconds: float
+    skip: int = 0
+    sweep_from: int | None = None
+    adopt: tuple[str, ...] = ()  # digests of cases that other workers kept meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Report a case worth keeping."""
+
+    row: KeptCase
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Report how often known buckets were met again without a new suspect."""
+
+    counts: dict[str, int]  # finding id -> hits
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseDone:
+    """Report the counters of a finished lease."""
+
+    number: int
+    executions: int
+    inputs: int
+    rejected: int
+    judged: int
+    seconds: float
+    sweep_position: int | None = None
+    mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Report that a worker has opened both sides and waits for a lease."""
+
+
+def suspects_of(
+    facts: TargetFacts,
+    case: Case,
+    lineage: Lineage,
+    judgement: Judgement,
+    expected: Execution | None,
+    actual: Execution | None,
+) -> list[Suspect]:
+    """Return one suspect for each verdict of a judgement."""
+    return [
+        Suspect(
+            bucket_of(facts.build.digest, case, verdict), case, lineage, verdict, judgement.realism, expected, actual
+        )
+        for verdict in judgement.verdicts
+    ]

@@ -1,0 +1,92 @@
+"""Records of an investigation: what the parent asks of a child and what comes back.
+
+The idea: they hold no module and no session, so the parent can speak of twins without importing torch or ORT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from fuzzparity.case import Case
+from fuzzparity.contract import TargetFacts
+from fuzzparity.execution import Execution, Status
+from fuzzparity.finding import Confirmation, Suspect
+from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.oracle.policy import Policy
+from fuzzparity.verdict import Realism, Verdict
+from fuzzparity.work.alone import Exit
+
+REFEREE = "referee"
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSpec:
+    """Say which twin a child opens and how it is judged; made once by the gate, the same in every process.
+
+    `reload_state`: this loader did not make the build, so the state saved with it is put into the module first.
+    """
+
+    facts: TargetFacts
+    policy: Policy
+    statistics: SeedStatistics
+    reload_state: bool = False
+    use_referee: bool = True
+
+    def reloaded(self) -> TwinSpec:
+        """Return the spec for children of another loader than the one that made the build."""
+        return replace(self, reload_state=True)
+
+
+@dataclass(frozen=True, slots=True)
+class InvestigateSpec:
+    """Say what to investigate and how much it may cost."""
+
+    twin: TwinSpec
+    suspect: Suspect
+    tries: int = 2
+    minimize_executions: int = 3000
+    minimize_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """Report a smaller case that still shows the bucket."""
+
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Slipped:
+    """Report another fault that minimizing ran into."""
+
+    suspect: Suspect
+
+
+@dataclass(frozen=True, slots=True)
+class Investigation:
+    """Hold the outcome: the confirmation, and the smallest case with its own executions and verdict."""
+
+    suspect: Suspect
+    confirmation: Confirmation
+    case: Case
+    verdict: Verdict | None = None
+    expected: Execution | None = field(default=None, repr=False)
+    actual: Execution | None = field(default=None, repr=False)
+    realism: Realism = Realism.UNKNOWN
+    executions: int = 0
+    reached_fixpoint: bool = False
+
+
+def death(exit_: Exit, side: str) -> Execution:
+    """Return the execution of a side whose process ended: hang, crash, or out of memory by the kernel."""
+    phase = "load" if exit_.announced is not None and exit_.announced.note == "load" else "run"
+    status = Status.HANG if exit_.hang else Status.CRASHED
+    seconds = exit_.announced.busy_seconds if exit_.announced else 0.0
+    return Execution(
+        side,
+        status,
+        phase=phase,
+        signal=None if exit_.hang else exit_.signal,
+        exit_code=None if exit_.hang else exit_.code,
+        seconds=seconds,
+    )

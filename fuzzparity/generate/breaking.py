@@ -7,6 +7,7 @@ a build gives None where the contract has nothing of that sort to break.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _cast_to(index: int, dtype: str) -> Build:
     return lambda arrays: _exchange(arrays, index, _plainly_cast(arrays[index], np.dtype(dtype)))
 
 
-def _plainly_cast(array: Array, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+def _plainly_cast(array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real
     if dtype.kind in "iu" and array.dtype.kind in "fV":  # casting NaN or a huge float is undefined in C

@@ -32,7 +32,7 @@ class Domain:
     allow_nonfinite: bool
     mean: float
     spread: float  # largest minus smallest finite seed value
-    is_flags: bool  # bool, or integers that are 0 and 1 in all seeds
+    is_flags: bool  # bool, or numbers that are 0 or 1 in all seeds: masks, most often
     constants: tuple[float, ...] = ()
 
     @property
@@ -71,7 +71,7 @@ def domain_of(item: InputContract, contract: Contract, arrays: Sequence[Array]) 
         allow_nonfinite=item.allow_nonfinite,
         mean=mean,
         spread=high - low,
-        is_flags=traits.family == "bool" or (traits.family == "int" and bool(parts) and 0 <= low and high <= 1),
+        is_flags=traits.family == "bool" or (bool(parts) and all(((p == 0) | (p == 1)).all() for p in parts)),
         constants=constants,
     )
 
@@ -97,7 +97,7 @@ def _inner(bound: float | None, traits: Traits, up: bool) -> float | int | None:
 def confine(array: Array, domain: Domain, limit: int | None, keep_nonfinite: bool) -> Array:
     """Return the array inside the contract: of the dtype, indices modulo `limit`, in bounds, finite unless kept.
 
-    `limit` must be over 0 where the array is not empty.
+    Where `limit` is given, `index_range` must not be empty unless the array is.
     """
     traits = domain.traits
     array = cast(array, traits)
@@ -105,13 +105,22 @@ def confine(array: Array, domain: Domain, limit: int | None, keep_nonfinite: boo
         return array
     if limit is not None and traits.family == "int":
         low, high = extremes(array)
-        if low < 0 or high >= limit:
-            array = cast(np.mod(array.astype(np.int64), limit), traits)
+        first, last = index_range(domain, limit)
+        if low < first or high > last:
+            array = cast(np.mod(array.astype(np.int64) - first, last - first + 1) + first, traits)
+        return array
     if traits.family in ("float", "complex") and not keep_nonfinite and not np.isfinite(array).all():
         array = cast(_finite(array, traits), traits)
     if domain.low is not None or domain.high is not None:
         array = cast(_clipped(array, domain), traits)
     return array
+
+
+def index_range(domain: Domain, limit: int) -> tuple[int, int]:
+    """Return the first and last index inside both the limit and the declared bounds; empty when first > last."""
+    first = 0 if domain.low is None else max(0, int(domain.low))
+    last = limit - 1 if domain.high is None else min(limit - 1, int(domain.high))
+    return first, last
 
 
 def _finite(array: Array, traits: Traits) -> Array:

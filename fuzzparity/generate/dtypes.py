@@ -59,10 +59,7 @@ def cast(values: Any, traits: Traits) -> Array:
     """
     array = np.asarray(values)
     if array.dtype != traits.dtype:
-        if traits.family == "int":
-            array = _as_integers(array, traits)
-        else:
-            array = array.astype(traits.dtype)
+        array = _as_integers(array, traits) if traits.family == "int" else array.astype(traits.dtype)
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 

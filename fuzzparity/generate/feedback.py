@@ -111,8 +111,9 @@ def _shape_features(case: Case, contract: Contract) -> Iterator[str]:
         shape = case.inputs[contract.inputs[index].name].shape
         if place < len(shape):
             size = shape[place]
-            yield f"shape:{axis.symbol}:{_size_class(size)}:{'as' if size == axis.size else 'over' if size > axis.size else 'under'}"
-            if size == axis.low or size == axis.high:
+            side = "as" if size == axis.size else "over" if size > axis.size else "under"
+            yield f"shape:{axis.symbol}:{_size_class(size)}:{side}"
+            if size in (axis.low, axis.high):
                 yield f"shape:{axis.symbol}:bound {'low' if size == axis.low else 'high'}"
 
 

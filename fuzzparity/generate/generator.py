@@ -7,6 +7,7 @@ plants NaN and infinities, the rest is confined to the contract.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -77,8 +78,13 @@ class Generator:
         self._valid = valid
         self._rng_seed = rng_seed
         entries = [self._entry(arrays) for arrays in self._scene.seeds]
-        if not entries:
-            raise InvalidCase("no seed can be brought inside the contract: an index input points at an empty axis")
+        reasons = [breach(contract, entry.case) for entry in entries]
+        if all(reasons):
+            reason = reasons[0] if reasons else "an index input has nothing to point at"
+            raise InvalidCase(
+                f"no seed can be brought inside the contract: {reason}; widen the contract or fix the seeds"
+            )
+        entries = [entry for entry, reason in zip(entries, reasons, strict=True) if not reason]
         self._pool = Pool(entries, max_pool_entries, max_pool_bytes)
         self._mutators = mutators_for(self._scene)
         self._near = tuple(mutator for mutator in self._mutators if mutator.family == "near")
@@ -92,6 +98,7 @@ class Generator:
         self._sweep_position = 0
         self._sequence = -1
         self._lease = -1
+        self._patience = _TRIES
         self._rng = Rng(rng_seed, 0)
 
     def _entry(self, arrays: list[Array]) -> Entry:
@@ -132,21 +139,34 @@ class Generator:
         self._sequence += 1
         if self._sequence % _REWEIGH == _REWEIGH - 1:
             self._reweigh()
-        proposal: Proposal | None = None
-        tries = 0
         with np.errstate(all="ignore"):
-            while tries < _TRIES:
-                swept = bool(self._sweep)
-                made = self._next_step() if swept else self._recipe()
-                tries += not swept
-                if made is None or not self._is_inside(made):
-                    continue
-                proposal = made
-                if self._is_new(made):
-                    break
-            else:
-                proposal = proposal or self._seed_itself()
-        return proposal
+            while self._sweep:
+                made = self._next_step()
+                if made is not None and self._is_inside(made) and self._is_new(made):
+                    return made
+            return self._new_recipe(self._label())
+
+    def _new_recipe(self, label: str) -> Proposal:
+        """Return a recipe that was not proposed lately; one that was, or a seed, when patience ends."""
+        fallback: Proposal | None = None
+        for _ in range(self._patience):
+            made = self._break() if label == "breaking" else self._mixed(label)
+            if made is None or not self._is_inside(made):
+                continue
+            fallback = made
+            if self._is_new(made):
+                self._patience = _TRIES
+                return made
+        self._patience = max(2, self._patience // 2)  # a target whose few cases are all tried must not cost more
+        return fallback or self._seed_itself()
+
+    def _label(self) -> str:
+        draw = self._rng.unit()
+        if draw < CONTRACT_BREAKING_SHARE and self._breaks:
+            return "breaking"
+        if draw < CONTRACT_BREAKING_SHARE + NONFINITE_SHARE and self._plants:
+            return "nonfinite"
+        return "near" if self._near and self._rng.chance(_NEAR_SHARE) else "recipe"
 
     def _is_inside(self, made: Proposal) -> bool:
         """Apply the target's own `valid`; what breaks the contract on purpose is not asked."""
@@ -163,6 +183,9 @@ class Generator:
             self._seen.clear()
         self._seen.add(made.case.digest)
         return True
+
+    def _is_unseen(self, made: Proposal) -> bool:
+        return made.case.nbytes > _SMALL_BYTES or made.case.digest not in self._seen
 
     def _seed_itself(self) -> Proposal:
         return self._proposal(self._pool.seeds[0].arrays, (self._pool.seeds[0],), (), "recipe")
@@ -205,26 +228,30 @@ class Generator:
 
     # Recipes
 
-    def _recipe(self) -> Proposal | None:
-        draw = self._rng.unit()
-        if draw < CONTRACT_BREAKING_SHARE and self._breaks:
+    def _break(self) -> Proposal | None:
+        for _ in range(_TRIES):  # many ways do not apply to every parent, and the share should hold
             parent = self._pool.choose(self._rng)
             name, build = self._rng.pick(self._breaks)
             draft = build(parent.arrays)
-            return None if draft is None else self._broken(draft, parent, (name,), "breaking")
-        if draw < CONTRACT_BREAKING_SHARE + NONFINITE_SHARE and self._plants:
-            return self._mixed("nonfinite")
-        return self._mixed("near" if self._near and self._rng.chance(_NEAR_SHARE) else "recipe")
+            made = None if draft is None else self._broken(draft, parent, (name,), "breaking")
+            if made is not None and self._is_unseen(made):
+                return made
+        return None
 
     def _mixed(self, label: str) -> Proposal | None:
         rng, scene = self._rng, self._scene
         nonfinite = label == "nonfinite"
-        parent = rng.pick(self._pool.seeds) if label == "near" else self._pool.choose(rng, finite=not nonfinite)
-        donor = rng.pick(self._pool.seeds) if label == "near" else self._pool.choose(rng)
-        draft, names = list(parent.arrays), []
+        near = label == "near"
+        parent = rng.pick(self._pool.seeds) if near else self._pool.choose(rng, finite=not nonfinite)
         draw = rng.unit()
-        for _ in range((1 if draw < 0.5 else 2 if draw < 0.8 else 3) - nonfinite):
-            mutator = rng.pick(self._near) if label == "near" else self._weighed()
+        count = (1 if draw < 0.5 else 2 if draw < 0.8 else 3) - nonfinite
+        mutators = [rng.pick(self._near) if near else self._weighed() for _ in range(count)] if self._mutators else []
+        donor = parent
+        if any(mutator.name in _CROSSING for mutator in mutators):
+            donor = rng.pick(self._pool.seeds) if near else self._pool.choose(rng)
+        draft = list(parent.arrays)
+        names: list[str] = []
+        for mutator in mutators:
             self._tried[mutator.name] += 1
             moved = mutator.move(scene, draft, donor.arrays, rng)
             if moved is not None:
@@ -236,8 +263,7 @@ class Generator:
         settled = scene.settle(draft, keep_nonfinite=nonfinite)
         if settled is None:
             return None
-        parents = (parent,) if donor is parent or not _crossed(names) else (parent, donor)
-        return self._proposal(settled, parents, tuple(names), label)
+        return self._proposal(settled, (parent,) if donor is parent else (parent, donor), tuple(names), label)
 
     def _planted(self, draft: list[Array], names: list[str]) -> tuple[list[Array], list[str]]:
         """Write NaN or infinity into one input, over all of it or a part."""
@@ -251,10 +277,7 @@ class Generator:
 
     def _weighed(self) -> Mutator:
         target = self._rng.unit() * self._weights[-1]
-        for mutator, bound in zip(self._mutators, self._weights, strict=True):
-            if target < bound:
-                return mutator
-        return self._mutators[-1]
+        return self._mutators[min(bisect_right(self._weights, target), len(self._mutators) - 1)]
 
     def _reweigh(self) -> None:
         """Give mutators whose cases are kept more often up to four times the weight of those whose are not."""
@@ -300,7 +323,3 @@ class Generator:
 
 
 _CROSSING = frozenset({"swap inputs", "swap patch", "mix"})
-
-
-def _crossed(names: Sequence[str]) -> bool:
-    return not _CROSSING.isdisjoint(names)

@@ -138,7 +138,7 @@ def _fresh(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
 
 def _fresh_values(scene: Scene, index: int, rng: Rng) -> Callable[[Array], Any]:
     domain = scene.domains[index]
-    if domain.traits.family == "bool" or domain.is_flags:
+    if domain.is_flags and domain.traits.family != "float":
         probability = rng.pick((0.5, 0.1, 0.9, 0.02, 0.98))
         return lambda x: rng.uniform(x.shape) < probability
     if domain.traits.family == "int":
@@ -255,9 +255,7 @@ def _set_elements(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft |
     return _exchange(draft, index, array)
 
 
-def _telling_value(
-    bounds: tuple[float, float], constants: tuple[float, ...], current: float, rng: Rng
-) -> float | int:
+def _telling_value(bounds: tuple[float, float], constants: tuple[float, ...], current: float, rng: Rng) -> float | int:
     draw = rng.unit()
     if not np.isfinite(current) or draw < 0.2:
         return rng.pick((0, 1, -1, 2, -2, 3))

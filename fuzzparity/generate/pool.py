@@ -94,7 +94,7 @@ class Pool:
         self._families = {family: features for family, features in self._families.items() if features}
 
     def _evict(self) -> None:
-        """Make room, an eighth at a time: cases whose rarest feature is the most common go first, large before small."""
+        """Make room, an eighth at a time: cases whose rarest feature is most common go first, large before small."""
         if len(self.entries) <= self.max_entries and self.nbytes <= self.max_bytes:
             return
         order = sorted(
@@ -110,8 +110,8 @@ class Pool:
         """Draw a parent: a seed, or the owner of the rarest of three features of one family."""
         if not self._families or rng.chance(0.35):
             return rng.pick(self.seeds)
-        features = rng.pick(list(self._families.values()))
-        rarest = min((rng.pick(features) for _ in range(3)), key=lambda feature: self.hits[feature])
+        features = self._families[rng.pick(tuple(self._families))]
+        rarest = min([rng.pick(features) for _ in range(3)], key=self.hits.__getitem__)
         entry = self._owners[rarest]
         return entry if entry.is_finite or not finite else rng.pick(self.seeds)
 

@@ -13,7 +13,7 @@ import numpy as np
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidCase
-from fuzzparity.generate.domain import Domain, confine, domain_of
+from fuzzparity.generate.domain import Domain, confine, domain_of, index_range
 from fuzzparity.generate.dtypes import cast
 from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
 from fuzzparity.generate.values import Fill, classics, nonfinite_classics
@@ -41,7 +41,10 @@ class Scene:
         self.seeds = [seed for seed in (self.repaired(draft) for draft in drafts) if seed is not None]
         self.menus: dict[str, list[int]] = {
             axis.symbol: size_menu(
-                axis, contract.sizes, contract.constants, [sizes_of(self.axes, seed)[axis.symbol] for seed in self.seeds]
+                axis,
+                contract.sizes,
+                contract.constants,
+                [sizes_of(self.axes, seed)[axis.symbol] for seed in self.seeds],
             )
             for axis in self.axes
         }
@@ -133,8 +136,10 @@ class Scene:
             if domain.index_symbol:
                 sizes = self.sizes(arrays) if sizes is None else sizes
                 limit = sizes.get(domain.index_symbol)
-            if limit is not None and limit <= 0 and array.size:
-                return None
+            if limit is not None and array.size and domain.traits.family == "int":
+                first, last = index_range(domain, limit)
+                if first > last:
+                    return None
             settled.append(confine(array, domain, limit, keep_nonfinite))
         return settled
 

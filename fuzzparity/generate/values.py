@@ -30,11 +30,10 @@ class Fill:
 def classics(domain: Domain) -> tuple[Fill, ...]:
     """Return the finite classic fills of a domain, most telling first."""
     family = domain.traits.family
-    if family == "bool":
-        return _flag_fills(domain)
+    flags = _flag_fills(domain) if domain.is_flags and family != "complex" else ()
     if family == "int":
-        return (*_flag_fills(domain), *_integer_fills(domain)) if domain.is_flags else _integer_fills(domain)
-    return _float_fills(domain) if family in ("float", "complex") else ()
+        return (*flags, *_integer_fills(domain))
+    return (*flags, *_float_fills(domain)) if family in ("float", "complex") else flags
 
 
 def nonfinite_classics(domain: Domain) -> tuple[Fill, ...]:
@@ -213,9 +212,7 @@ def _integer_fills(domain: Domain) -> tuple[Fill, ...]:
         Fill("ladder", lambda x: _ladder_cycle(x, ladder, traits)),
     ]
     fills += [Fill(label, _constant_int(value, traits)) for label, value in ends]
-    for label, value in ends:
-        if abs(value) > 3:
-            fills.append(Fill(f"first {value}", _first_int(value, traits)))
+    fills += [Fill(f"first {value}", _first_int(value, traits)) for _, value in ends if abs(value) > 3]
     for constant in domain.constants:
         if constant.is_integer() and low <= constant <= high:
             fills.append(Fill(f"around {constant:g}", _around_int(int(constant), traits)))

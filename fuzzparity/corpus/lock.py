@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
+import sys
 from pathlib import Path
 
 from fuzzparity.errors import CorpusError
@@ -46,6 +48,22 @@ class WriterLock:
             del _held[self.path]
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
+
+
+def writer_of(database: Path) -> int | None:
+    """Return the process that writes to a corpus now, None when there is none; asks without taking the lock."""
+    path = database.resolve().with_name(database.name + ".lock")
+    if path in _held:
+        return _held[path]
+    if sys.platform != "linux":  # struct flock below is Linux's
+        return None
+    try:
+        with path.open("rb+") as file:
+            asked = struct.pack("hhlli", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            told = struct.unpack("hhlli", fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    except OSError:  # no lock file, or not ours to read
+        return None
+    return int(told[4]) if told[0] != fcntl.F_UNLCK else None
 
 
 def _taken(database: Path, holder: str) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -317,6 +318,24 @@ class CorpusReader:
             },
             **counts,
         )
+
+    def copy_to(self, path: Path) -> None:
+        """Write the corpus as it is now to a new file, beside a campaign that goes on."""
+        if path.exists():
+            raise InvalidUsage(f"{path} is there already; give a new file")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            target = sqlite3.connect(temporary)
+            try:
+                self.db.conn.backup(target)
+                target.execute("pragma journal_mode = delete")  # one file, without -wal beside it
+            finally:
+                target.close()
+            temporary.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise CorpusError(f"{path} cannot be written: {error}; give another file") from error
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _case(self, digest: str) -> Case:
         found = self._rows("select blob_sha256 from cases where digest = ?", [digest])

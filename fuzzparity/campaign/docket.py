@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.setup import Prepared
-from fuzzparity.campaign.status import Observer
 from fuzzparity.case import Array, Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
@@ -52,6 +52,7 @@ class Docket:
     elapsed: Callable[[], float]
     findings: dict[str, Finding] = field(default_factory=dict)
     new_ids: set[str] = field(default_factory=set)
+    hits_here: dict[str, int] = field(default_factory=dict)  # finding id -> hits in this campaign
     last_new_seconds: float | None = None
     _queue: list[tuple[int, int, _Work]] = field(default_factory=list)
     _running: dict[int, _Work] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Docket:
     def take(self, suspect: Suspect) -> None:
         """Store a suspect and queue it; one of a known bucket counts as a hit."""
         finding_id, is_new = self.corpus.suspect(self.campaign_id, suspect, self.elapsed())
+        self.hits_here[finding_id] = self.hits_here.get(finding_id, 0) + 1
         if finding_id in self.findings:
             return
         finding = self.corpus.finding(finding_id)
@@ -93,6 +95,7 @@ class Docket:
     def hits(self, counts: dict[str, int]) -> None:
         """Count repeats of known findings; one seen in an earlier campaign is thereby seen in this one too."""
         for finding_id, count in counts.items():
+            self.hits_here[finding_id] = self.hits_here.get(finding_id, 0) + count
             self.corpus.hit(finding_id, count, campaign_id=self.campaign_id, at_seconds=self.elapsed())
             if finding_id not in self.findings:
                 self._changed(self.corpus.finding(finding_id), is_new=False)

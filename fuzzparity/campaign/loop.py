@@ -18,16 +18,17 @@ from types import FrameType
 import psutil
 
 from fuzzparity.campaign.docket import Docket
+from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
 from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, Lease, LeaseDone, ProbeSpec, Ready, WorkerSpec
 from fuzzparity.campaign.setup import Prepared, prepare, suspect_of_death
-from fuzzparity.campaign.status import CampaignResult, CampaignStatus, Observer
 from fuzzparity.case import Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.finding import Suspect
 from fuzzparity.probe.latency import ProbeRow, choose
+from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
 
 LEASE_EXECUTIONS = 256
@@ -402,7 +403,8 @@ class Campaign:
         return CampaignResult(
             self._campaign_id,
             self._prepared.facts,
-            self._prepared.places,
+            self._prepared.places.corpus,
+            self._prepared.places.crashes,
             self._clock.seconds(),
             self._setup_seconds,
             self._counters.executions,
@@ -412,6 +414,7 @@ class Campaign:
             findings,
             frozenset(self._docket.new_ids),
             exit_code,
+            self._docket.hits_here,
             self._signal,
             notes + ((f"internal fault:\n{self._fault_text}",) if self._fault_text else ()),
             self._probe_rows,

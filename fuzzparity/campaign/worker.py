@@ -52,9 +52,7 @@ class _Worker:
         if isinstance(twin, Execution):
             raise RuntimeError(f"the gate could open the model, this worker cannot: {twin.refusal}")
         self._twin: Twin = twin
-        self._generator = Generator(
-            self._facts.contract, seeds, spec.rng_seed, valid=context.loaded.target.valid
-        )
+        self._generator = Generator(self._facts.contract, seeds, spec.rng_seed, valid=context.loaded.target.valid)
         known_seeds = set(spec.seeds)
         for case, case_features in pool:
             if case.digest not in known_seeds:

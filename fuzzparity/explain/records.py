@@ -13,7 +13,7 @@ from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Confirmation, Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy
-from fuzzparity.verdict import Realism, Verdict
+from fuzzparity.verdict import Judgement, Realism, Verdict
 from fuzzparity.work.alone import Exit
 
 REFEREE = "referee"
@@ -90,3 +90,29 @@ def death(exit_: Exit, side: str) -> Execution:
         exit_code=None if exit_.hang else exit_.code,
         seconds=seconds,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """Name files and folders to read as cases."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExamineSpec:
+    """Name one case to judge alone."""
+
+    twin: TwinSpec
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """Hold the judgement of one case, both executions, and a suspect for each verdict."""
+
+    case: Case
+    judgement: Judgement
+    expected: Execution = field(repr=False)
+    actual: Execution = field(repr=False)
+    suspects: tuple[Suspect, ...] = ()

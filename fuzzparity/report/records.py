@@ -1,16 +1,16 @@
-"""Status: what a campaign shows of itself while it runs, and what it is at its end.
+"""Records that reports show: a campaign at one moment, and a campaign at its end.
 
-The idea: plain records between the loop and whoever shows them. The loop prints nothing; an `Observer` is told.
+The idea: plain records between whoever runs something and whoever shows it; the runner prints nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
 
-from fuzzparity.campaign.options import Places
 from fuzzparity.contract import TargetFacts
 from fuzzparity.finding import Finding
+from fuzzparity.probe.latency import ProbeRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,6 @@ class CampaignStatus:
     findings: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, grade) -> distinct findings
     since_new_seconds: float | None = None
     rss_bytes: int = 0
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,8 @@ class CampaignResult:
 
     campaign_id: str
     facts: TargetFacts
-    places: Places
+    corpus_path: Path
+    crashes_path: Path
     seconds: float
     setup_seconds: float
     executions: int
@@ -52,22 +52,7 @@ class CampaignResult:
     findings: tuple[Finding, ...]
     new_ids: frozenset[str]
     exit_code: int
+    hits: dict[str, int] = field(default_factory=dict)  # of each finding in this campaign
     interrupted_by: int | None = None
     notes: tuple[str, ...] = ()
-    probe: tuple[object, ...] = ()
-
-
-class Observer(Protocol):
-    """Be told what a campaign does; every method returns at once."""
-
-    def status(self, status: CampaignStatus) -> None:
-        """Take the state of the moment; called a few times a second."""
-
-    def started(self, facts: TargetFacts, places: Places, notes: tuple[str, ...]) -> None:
-        """Take what is under test, once it is built."""
-
-    def finding(self, finding: Finding, *, is_new: bool) -> None:
-        """Take a finding whenever its stage changes."""
-
-    def note(self, text: str) -> None:
-        """Take one line worth telling."""
+    probe: tuple[ProbeRow, ...] = ()

@@ -1,0 +1,36 @@
+"""Examine: read inputs as cases of a target, and judge one case in a process of its own."""
+
+from __future__ import annotations
+
+from fuzzparity.case import Case, Lineage
+from fuzzparity.explain.investigate import pair_alone
+from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
+from fuzzparity.finding import Suspect, bucket_of
+from fuzzparity.sides.load import read_seeds
+from fuzzparity.work.loader import Context
+
+
+def read(context: Context, spec: InputSpec) -> tuple[list[tuple[str, Case]], list[str]]:
+    """Read files and folders; what cannot be read is returned by name and reason."""
+    skipped: list[str] = []
+    cases = list(read_seeds(context.loaded, spec.paths, skipped, with_declared=False))
+    return cases, skipped
+
+
+def examine(context: Context, spec: ExamineSpec) -> Examined:
+    """Run one case on both sides, whatever dies, and judge it with evidence."""
+    pairing = pair_alone(context, spec.twin, spec.case, context.limits)
+    build = spec.twin.facts.build.digest
+    suspects = tuple(
+        Suspect(
+            bucket_of(build, spec.case, verdict),
+            spec.case,
+            Lineage(origin="import"),
+            verdict,
+            pairing.judgement.realism,
+            pairing.expected,
+            pairing.actual,
+        )
+        for verdict in pairing.judgement.verdicts
+    )
+    return Examined(spec.case, pairing.judgement, pairing.expected, pairing.actual, suspects)

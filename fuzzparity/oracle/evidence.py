@@ -1,0 +1,164 @@
+"""Evidence: whether a difference is beyond arithmetic, from the exact answer and how far arithmetic may move it.
+
+The idea: no engine is the reference. The exact answer (float64) and its moves under indistinguishable inputs and under
+rounding decide; a side is far where it lies beyond 8 times the largest of these moves and the default tolerance. A
+referee that cannot run is no vote: then only what is beyond a coarser bound is a bug, and the rest is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fuzzparity.case import Array, Case
+from fuzzparity.oracle import draws
+from fuzzparity.oracle.policy import precision
+from fuzzparity.oracle.weighing import OVERFLOW_MARGIN, Answer, Question, Weighing, weighing_of
+from fuzzparity.verdict import Evidence, Grade, Kind
+
+DRAWS = 16  # of one-ulp and of eps-of-maximum changes: DESIGN, "Evidence"
+ROUNDED_DRAWS = 12
+AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric answer would reach
+# No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
+# (1e-4 of the maximum); coarser dtypes by their own eps.
+COARSE_RTOL = 1e-3
+COARSE_SCALE = 1e-3
+
+
+class Referee(Protocol):
+    """Answer a case in float64, exactly and with rounding to the working precision; None where it cannot."""
+
+    missing: str  # why it cannot run; "" while it can
+
+    def exact(self, case: Case) -> tuple[Array, ...] | None:
+        """Return the outputs in float64; integer outputs stay integers."""
+
+    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
+        """Return the outputs of a float64 run with every intermediate rounded at random to the working precision."""
+
+    def peak(self, case: Case) -> float:
+        """Return the largest finite |intermediate| of the float64 run."""
+
+
+@dataclass
+class _Draws:
+    """Hand out the outputs of each draw, and count them; only this knows that the referee may fail half-way."""
+
+    case: Case
+    referee: Referee
+    working_dtype: str
+    count: int = 0
+    tests: dict[str, int] = field(default_factory=dict)
+
+    def base(self) -> Iterator[tuple[str, tuple[Array, ...]]]:
+        """Yield the three tests in turn, so that a clear answer comes early."""
+        can_perturb, can_round = draws.can_perturb(self.case), True
+        for draw in range(DRAWS):
+            if can_perturb:
+                yield from self._exact(draws.ONE_ULP, draws.one_ulp(self.case, draw))
+                yield from self._exact(draws.EPS_OF_MAXIMUM, draws.eps_of_maximum(self.case, draw, self.working_dtype))
+            if can_round and draw < ROUNDED_DRAWS:
+                outputs = self.referee.rounded(self.case, draw)
+                can_round = outputs is not None
+                if outputs is not None:
+                    yield self._counted(draws.ROUNDED, outputs)
+
+    def amplified(self) -> Iterator[tuple[str, tuple[Array, ...]]]:
+        """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""
+        if draws.can_perturb(self.case):
+            for draw in range(DRAWS, DRAWS + DRAWS // 2):
+                yield from self._exact(draws.ONE_ULP, draws.one_ulp(self.case, draw, AMPLIFIED))
+                noisy = draws.eps_of_maximum(self.case, draw, self.working_dtype, AMPLIFIED)
+                yield from self._exact(draws.EPS_OF_MAXIMUM, noisy)
+
+    def ramps(self, zero_size: float) -> Iterator[tuple[str, tuple[Array, ...]]]:
+        """Yield the outputs of ramps, which break ties among equal values."""
+        for case in draws.ramps(self.case, zero_size):
+            yield from self._exact(draws.RAMP, case)
+
+    def _exact(self, test: str, case: Case) -> Iterator[tuple[str, tuple[Array, ...]]]:
+        outputs = self.referee.exact(case)
+        if outputs is not None:
+            yield self._counted(test, outputs)
+
+    def _counted(self, test: str, outputs: tuple[Array, ...]) -> tuple[str, tuple[Array, ...]]:
+        self.count += 1
+        self.tests[test] = self.tests.get(test, 0) + 1
+        return test, outputs
+
+
+def weigh(case: Case, referee: Referee | None, questions: Sequence[Question], working_dtype: str) -> list[Answer]:
+    """Answer for each differing output whether the difference is a bug, inherent or a tie.
+
+    All questions share the draws (up to 44 float64 runs, then up to 16 amplified and up to 21 for ties); the draws stop
+    as soon as every question is settled.
+    """
+    exact = referee.exact(case) if referee is not None and not referee.missing else None
+    if referee is None or exact is None:
+        why = "no referee" if referee is None else referee.missing or "the referee gave no answer"
+        return [_without_referee(case, question, why) for question in questions]
+    comparable = [q for q in questions if q.kind is Kind.SHAPE or exact[q.position].shape == q.expected.shape]
+    weighings = [weighing_of(question, exact, is_finite=case.is_finite) for question in comparable]
+    if any(w.wants_peak for w in weighings):
+        overflows = not referee.peak(case) * OVERFLOW_MARGIN <= precision(working_dtype).largest
+        for w in weighings:
+            w.set_overflow(overflows)
+    source = _Draws(case, referee, working_dtype)
+    _observe(weighings, source.base())
+    _observe([w for w in weighings if w.is_decision], source.amplified())
+    _break_ties(weighings, source)
+    answers = {w.question.position: _answer(case, w, source) for w in weighings}
+    why = "the exact answer has another shape"
+    return [answers.get(q.position) or _without_referee(case, q, why) for q in questions]
+
+
+def _answer(case: Case, weighing: Weighing, source: _Draws) -> Answer:
+    """Return a weighing's answer; the relative look has no vote where the rounding test could not run."""
+    if weighing.question.is_relative and draws.ROUNDED not in source.tests and not weighing.is_settled:
+        return _without_referee(case, weighing.question, "the rounding test could not run")
+    return weighing.answer(source.count)
+
+
+def _observe(weighings: Sequence[Weighing], outcomes: Iterator[tuple[str, tuple[Array, ...]]]) -> None:
+    """Show draws to the weighings until each is settled."""
+    while not all(w.is_settled for w in weighings):
+        outcome = next(outcomes, None)
+        if outcome is None:
+            return
+        test, outputs = outcome
+        for w in weighings:
+            w.observe(test, outputs)
+
+
+def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
+    """Look for ORT's answer among those of inputs whose equal values differ by less than an ulp.
+
+    Zeros take part only where moving all of them by one amount does not already give ORT's answer: that would be a
+    threshold at zero, which an engine must get right, and not an order among equals.
+    """
+    undecided = [w for w in weighings if w.may_be_tie and not w.is_settled]
+    if not undecided:
+        return
+    if draws.can_perturb(source.case):
+        _observe(undecided, source.ramps(0.0))
+    for zero_size in draws.zero_sizes(source.case, source.working_dtype):
+        shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
+        ordered = [w for w in undecided if shifted is not None and not w.is_given_by(shifted)]
+        _observe(ordered, source.ramps(zero_size))
+
+
+def _without_referee(case: Case, question: Question, why: str) -> Answer:
+    """Judge without the exact answer: see the module's docstring, and the constants for the bound."""
+    kind = question.kind
+    if kind is Kind.NUMERIC:
+        is_beyond = question.exceeds(COARSE_RTOL, COARSE_SCALE)
+    elif kind is Kind.NONFINITE:
+        # products of up to four inputs stay finite: then no formulation overflows by itself
+        limit = precision(question.working_dtype).largest ** 0.25
+        is_beyond = not case.is_finite or draws.largest_input(case) <= limit
+    else:
+        is_beyond = kind is not Kind.DECISION or not draws.has_floats(case)
+    note = "beyond what noise explains" if is_beyond else "nobody can tell a fault from arithmetic here"
+    grade = Grade.BUG if is_beyond else Grade.NOTE
+    return Answer(grade, evidence=Evidence(source=f"missing: {why}", note=note))

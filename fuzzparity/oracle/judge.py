@@ -1,0 +1,327 @@
+"""Oracle: judge two executions of one case, the cheap screen first and evidence only where it is needed.
+
+The idea: what a side *did* (died, hung, refused) comes before what it answered; each differing output then gets one
+verdict, whose grade is the contract's where the case is outside of it, and the evidence's everywhere else.
+
+Decisions of grade, for cases outside the contract: a death stays `bug` (no input may end a process), all else is
+`contract`. A hang or a lack of memory there says little: no promise was made about such sizes and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fuzzparity.case import Array, Case
+from fuzzparity.execution import ORT, TORCH, Execution, Status
+from fuzzparity.oracle import headlines
+from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
+from fuzzparity.oracle.evidence import Referee, weigh
+from fuzzparity.oracle.policy import Policy, relative_allowance
+from fuzzparity.oracle.weighing import Answer, Question
+from fuzzparity.verdict import (
+    GRADES,
+    PRECEDENCE,
+    Comparison,
+    Evidence,
+    Grade,
+    Judgement,
+    Kind,
+    Realism,
+    Verdict,
+)
+
+WEIGHED = frozenset({Kind.SHAPE, Kind.NONFINITE, Kind.DECISION, Kind.NUMERIC})
+_FAILED = {Status.REFUSED, Status.OOM}
+NO_VOTE = Evidence(source="none: nothing to weigh")
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """Hold the cheap look: the kind that comes first, and one comparison for each output."""
+
+    kind: Kind
+    comparisons: tuple[Comparison, ...] = ()
+    is_relative: bool = False  # only the relative look found anything
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Tell whether the case is worth judging."""
+        return self.kind is not Kind.AGREE and self.kind is not Kind.REJECTED
+
+
+class Oracle:
+    """Judge executions of one build under one policy.
+
+    `breach(case)` says in words why a case is outside the contract ("" inside); `realism(case)` how close it is to the
+    seeds. Both are asked only when there is something to judge.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        policy: Policy,
+        breach: Callable[[Case], str],
+        realism: Callable[[Case], Realism],
+    ) -> None:
+        """Bind the oracle to a target's outputs and to what is known of its cases."""
+        self.outputs = tuple(outputs)
+        self.policy = policy
+        self.breach = breach
+        self.realism = realism
+        self._allowances: dict[tuple[str, np.dtype[np.generic]], Allowance] = {}
+
+    def screen(self, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
+        """Compare two executions cheaply; `relative` adds the relative look where everything else agrees."""
+        if not (expected.is_ok and actual.is_ok):
+            return Screening(_status_kind(expected, actual))
+        if len(expected.outputs) != len(actual.outputs):
+            return Screening(Kind.SHAPE)
+        pairs = zip(self._names(expected), expected.outputs, actual.outputs, strict=True)
+        comparisons = tuple(compare(e, a, self.allowance(name, e)) for name, e, a in pairs)
+        kind = _first(comparisons)
+        if relative and kind is Kind.AGREE:
+            closer = self._look_relatively(expected, actual, comparisons)
+            return Screening(_first(closer), closer, is_relative=_first(closer) is not Kind.AGREE)
+        return Screening(kind, comparisons)
+
+    def judge(
+        self,
+        case: Case,
+        expected: Execution,
+        actual: Execution,
+        referee: Referee | None,
+        *,
+        second: tuple[Execution, Execution] | None = None,
+        relative: bool = False,
+    ) -> Judgement:
+        """Judge a case; `second` is a repetition of both executions, compared with the first ones bit by bit."""
+        unstable = list(self._unstable(expected, actual, second)) if second is not None else []
+        screening = self.screen(expected, actual, relative=relative)
+        realism = self.realism(case)
+        if not screening.is_suspicious and not unstable:
+            return Judgement(screening.kind, realism, comparisons=screening.comparisons)
+        breach = self.breach(case)
+        verdicts = list(unstable)
+        if screening.is_suspicious and not any(v.grade is not Grade.NOTE or v.side == TORCH for v in unstable):
+            verdicts += self._judge_first(case, expected, actual, screening, referee, breach, realism)
+        verdicts = [_outside(v) for v in verdicts] if breach else verdicts
+        verdicts.sort(key=lambda v: (PRECEDENCE.index(v.kind), GRADES.index(v.grade)))
+        kind = verdicts[0].kind if verdicts else screening.kind
+        return Judgement(kind, realism, tuple(verdicts), screening.comparisons)
+
+    def allowance(self, name: str, output: Array) -> Allowance:
+        """Return the screen of an output, looked up once for each name and dtype."""
+        key = (name, output.dtype)
+        found = self._allowances.get(key)
+        if found is None:
+            found = self._allowances[key] = self.policy.allowance(name, output.dtype)
+        return found
+
+    def _names(self, execution: Execution) -> tuple[str, ...]:
+        if len(execution.outputs) == len(self.outputs):
+            return self.outputs
+        return tuple(f"output {i}" for i in range(len(execution.outputs)))
+
+    def _look_relatively(
+        self, expected: Execution, actual: Execution, comparisons: tuple[Comparison, ...]
+    ) -> tuple[Comparison, ...]:
+        """Replace the comparison of each output in which only the relative look finds something."""
+        looks = []
+        for name, e, a, screened in zip(
+            self._names(expected), expected.outputs, actual.outputs, comparisons, strict=True
+        ):
+            if self.allowance(name, e).is_users or e.dtype.kind in "biu" or screened.max_abs == 0.0:
+                looks.append(screened)
+                continue
+            look = compare(e, a, relative_allowance(self.policy.working_dtype(e.dtype)))
+            looks.append(look if look.kind is Kind.NUMERIC else screened)
+        return tuple(looks)
+
+    def _judge_first(
+        self,
+        case: Case,
+        expected: Execution,
+        actual: Execution,
+        screening: Screening,
+        referee: Referee | None,
+        breach: str,
+        realism: Realism,
+    ) -> list[Verdict]:
+        """Judge the first executions: what the sides did, else what they answered."""
+        if not (expected.is_ok and actual.is_ok):
+            return list(_status_verdicts(expected, actual, realism))
+        if len(expected.outputs) != len(actual.outputs):
+            detail = f"{len(expected.outputs)} outputs / {len(actual.outputs)} outputs"
+            comparison = Comparison(Kind.SHAPE, error_ratio=np.inf, detail=detail)
+            return [Verdict(Kind.SHAPE, Grade.BUG, comparison=comparison, headline=f"{detail} (torch / ORT)")]
+        answers = {} if breach else self._weigh(case, expected, actual, screening, referee)
+        verdicts = []
+        for position, (name, comparison) in enumerate(zip(self._names(expected), screening.comparisons, strict=True)):
+            if comparison.kind is Kind.AGREE:
+                continue
+            answer = answers.get(position)
+            if answer is None:
+                source = self.allowance(name, expected.outputs[position]).source
+                answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
+            verdicts.append(_verdict(name, comparison, answer))
+        return verdicts
+
+    def _weigh(
+        self, case: Case, expected: Execution, actual: Execution, screening: Screening, referee: Referee | None
+    ) -> dict[int, Answer]:
+        """Ask for evidence on every output that differs and on which the user has not spoken."""
+        questions = []
+        for position, comparison in enumerate(screening.comparisons):
+            e, a = expected.outputs[position], actual.outputs[position]
+            allowance = self.allowance(self._names(expected)[position], e)
+            is_users = allowance.is_users and comparison.kind in (Kind.NUMERIC, Kind.DECISION)
+            if comparison.kind not in WEIGHED or is_users:
+                continue
+            working = self.policy.working_dtype(e.dtype)
+            default = self.policy.default(e.dtype)
+            if screening.is_relative:
+                allowance = default = relative_allowance(working)
+            questions.append(
+                Question(position, comparison.kind, e, a, allowance, default, working, screening.is_relative)
+            )
+        if not questions:
+            return {}
+        answers = weigh(case, referee, questions, self.policy.computing_dtype)
+        return {q.position: answer for q, answer in zip(questions, answers, strict=True)}
+
+    def _unstable(
+        self, expected: Execution, actual: Execution, second: tuple[Execution, Execution]
+    ) -> Iterator[Verdict]:
+        """Compare each side with itself: bits first, then how far beyond the screen.
+
+        Beyond it, ORT against itself is a bug; torch against itself usually means state or random numbers in the
+        module, so it is a note. Within it, both are notes: sums depend on how memory is aligned.
+        """
+        for first, again in zip((expected, actual), second, strict=True):
+            if first.is_ok and again.is_ok and _same_outputs(first, again):
+                continue
+            if not (first.is_ok and again.is_ok):
+                if first.status is again.status:
+                    continue
+                said = f"{first.status.value} first, then {again.status.value}"
+                yield _unstable_verdict(first.side, None, None, said, is_beyond=True)
+                continue
+            yield self._unstable_outputs(first, again)
+
+    def _unstable_outputs(self, first: Execution, again: Execution) -> Verdict:
+        if len(first.outputs) != len(again.outputs):
+            said = f"{len(first.outputs)} outputs first, then {len(again.outputs)}"
+            return _unstable_verdict(first.side, None, None, said, is_beyond=True)
+        rows = [
+            (compare(e, a, self.allowance(name, e)), name)
+            for name, e, a in zip(self._names(first), first.outputs, again.outputs, strict=True)
+            if not _same_bits(e, a)
+        ]
+        comparison, name = max(rows, key=lambda row: row[0].error_ratio)
+        said = f"{comparison.expected_at} first, then {comparison.actual_at} at {list(comparison.index or ())}"
+        said = comparison.detail if comparison.kind in (Kind.SHAPE, Kind.DTYPE) else said
+        return _unstable_verdict(first.side, name, comparison, said, is_beyond=comparison.kind is not Kind.AGREE)
+
+
+def _unstable_verdict(
+    side: str, output: str | None, comparison: Comparison | None, said: str, *, is_beyond: bool
+) -> Verdict:
+    grade = Grade.BUG if is_beyond and side == ORT else Grade.NOTE
+    advice = "; the module keeps state or draws random numbers" if is_beyond and side == TORCH else ""
+    where = f"{output}: " if output else ""
+    headline = f"{where}{headlines.side_name(side)} differs from itself on the same input ({said}){advice}"
+    return Verdict(Kind.UNSTABLE, grade, output, side, comparison=comparison, headline=headline)
+
+
+def _verdict(name: str, comparison: Comparison, answer: Answer) -> Verdict:
+    return Verdict(
+        kind=comparison.kind,
+        grade=answer.grade,
+        output=name,
+        side=answer.side,
+        comparison=comparison,
+        evidence=answer.evidence,
+        blame=answer.blame,
+        headline=headlines.of_comparison(name, comparison, answer),
+    )
+
+
+def _outside(verdict: Verdict) -> Verdict:
+    """Grade a verdict on a case outside the contract: only a death stays what it is."""
+    if verdict.kind is Kind.CRASH or (verdict.kind is Kind.UNSTABLE and verdict.grade is Grade.NOTE):
+        return verdict
+    return replace(verdict, grade=Grade.CONTRACT)
+
+
+def _first(comparisons: Sequence[Comparison]) -> Kind:
+    kinds = {comparison.kind for comparison in comparisons}
+    if not kinds or kinds == {Kind.AGREE}:
+        return Kind.AGREE
+    return min(kinds, key=PRECEDENCE.index)
+
+
+def _status_kind(expected: Execution, actual: Execution) -> Kind:
+    """Return the kind of a case in which a side gave no answer."""
+    statuses = {expected.status, actual.status}
+    if Status.CRASHED in statuses:
+        return Kind.CRASH
+    if Status.HANG in statuses:
+        return Kind.HANG
+    if statuses <= _FAILED and "load" not in (expected.phase, actual.phase):
+        return Kind.REJECTED
+    if Status.OOM in statuses:
+        return Kind.OOM
+    failed = expected if expected.status is Status.REFUSED else actual
+    return Kind.LOAD_ERROR if failed.phase == "load" or actual.phase == "load" else Kind.ERROR_SPLIT
+
+
+def _status_verdicts(expected: Execution, actual: Execution, realism: Realism) -> Iterator[Verdict]:
+    """Yield a verdict for each side that gave no answer, of the kinds that come first."""
+    kind = _status_kind(expected, actual)
+    for execution, other in ((expected, actual), (actual, expected)):
+        status = execution.status
+        blame = TORCH if execution.side == TORCH else "unknown"
+        if kind is Kind.CRASH and status is Status.CRASHED:
+            site, said = headlines.death_site(execution), headlines.of_death(execution, other)
+            yield Verdict(kind, Grade.BUG, None, execution.side, site, blame=blame, headline=said)
+        elif kind is Kind.HANG and status is Status.HANG:
+            # both sides busy: the input is dear for the model, and parity has nothing to say
+            grade = Grade.NOTE if other.status is Status.HANG else Grade.BUG
+            said = headlines.of_hang(execution, other)
+            yield Verdict(kind, grade, None, execution.side, execution.phase, blame=blame, headline=said)
+        elif kind is Kind.OOM and status is Status.OOM:
+            said = headlines.of_memory(execution, other)
+            yield Verdict(kind, Grade.NOTE, None, execution.side, execution.phase, headline=said)
+        elif kind in (Kind.ERROR_SPLIT, Kind.LOAD_ERROR) and status is Status.REFUSED:
+            yield _refusal_verdict(kind, execution, other, realism)
+
+
+def _refusal_verdict(kind: Kind, execution: Execution, other: Execution, realism: Realism) -> Verdict:
+    """Grade a refusal: torch itself says that an input is outside, unless the input looks like the seeds."""
+    refusal = execution.refusal
+    site = (refusal.site or refusal.error_class) if refusal is not None else ""
+    is_torchs_word = kind is Kind.ERROR_SPLIT and execution.side != ORT and realism is not Realism.NEAR
+    grade = Grade.CONTRACT if is_torchs_word else Grade.BUG
+    return Verdict(kind, grade, None, execution.side, site, headline=headlines.of_refusal(execution, other))
+
+
+def _same_outputs(first: Execution, again: Execution) -> bool:
+    return len(first.outputs) == len(again.outputs) and all(
+        _same_bits(e, a) for e, a in zip(first.outputs, again.outputs, strict=True)
+    )
+
+
+def _same_bits(first: Array, again: Array) -> bool:
+    """Tell whether two outputs are equal bit by bit, NaN payloads ignored."""
+    if first.shape != again.shape or first.dtype != again.dtype:
+        return False
+    if has_equal_bits(first, again):
+        return True
+    if first.dtype.kind in "biuSUO":
+        return bool(np.array_equal(first, again))
+    one, two = (real_parts(x).astype(np.float64) for x in (first, again))
+    both_nan = np.isnan(one) & np.isnan(two)
+    return bool((((one == two) & (np.signbit(one) == np.signbit(two))) | both_nan).all())

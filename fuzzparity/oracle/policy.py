@@ -1,0 +1,151 @@
+"""Policy: how far an output may be off before anybody asks for evidence, with the source of every number.
+
+The idea: the screen is cheap and errs toward asking. It allows the larger of what `torch.testing.assert_close` allows
+for the computing dtype and a few times the arithmetic noise seen on the seeds; a tolerance of the user decides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fuzzparity.case import Array, is_float
+from fuzzparity.errors import InvalidTarget
+from fuzzparity.execution import Execution
+from fuzzparity.oracle.compare import Allowance, compare
+from fuzzparity.target import POLICIES, Tolerance
+from fuzzparity.verdict import Comparison, Kind
+
+DEFAULTS = {  # torch.testing._comparison._DTYPE_PRECISIONS: dtype -> (rtol, atol), finest first
+    "float64": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+}
+# one eps of the dtype: torch has no entry for 8-bit floats, and rtol of its 16-bit entries is one to two eps
+DEFAULTS |= {"float8_e4m3fn": (0.125, 1e-5), "float8_e5m2": (0.25, 1e-5)}
+NOISE_FACTOR = 4.0  # "a few times": the seeds show typical noise, not the largest
+BACKEND_RTOL = 1e-3  # rtol of the ONNX backend test runner, the loosest that is customary between two engines
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Hold what evidence needs to know of a float dtype."""
+
+    name: str
+    eps: float
+    mantissa_bits: int
+    minimum_exponent: int
+    smallest_normal: float
+    largest: float
+
+
+@lru_cache(maxsize=32)
+def precision(name: str) -> Precision:
+    """Return the figures of a float dtype by numpy name; complex ones by their parts."""
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    dtype = np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
+    info = ml_dtypes.finfo(dtype)
+    return Precision(
+        name=dtype.name,
+        eps=float(info.eps),
+        mantissa_bits=int(info.nmant),
+        minimum_exponent=int(info.minexp),
+        smallest_normal=float(info.tiny),
+        largest=float(info.max),
+    )
+
+
+def coarser(one: str, other: str) -> str:
+    """Return the less precise of two float dtypes."""
+    return max(one, other, key=lambda name: precision(name).eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Hold what the outputs of one build may differ by.
+
+    `noise`: output -> largest error on the seeds over the largest |expected|, as `calibrate` established it.
+    """
+
+    outputs: tuple[str, ...]
+    computing_dtype: str = "float32"
+    tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)
+    noise: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse tolerances for outputs that do not exist."""
+        unknown = sorted(set(self.tolerances) - set(self.outputs))
+        if unknown:
+            raise InvalidTarget(
+                "declare",
+                f"tolerances name {', '.join(map(repr, unknown))}, which is no output",
+                f"the outputs are {', '.join(map(repr, self.outputs))}",
+            )
+
+    def working_dtype(self, dtype: np.dtype[Any]) -> str:
+        """Return the precision that an output can be held to: the coarser of its own dtype and the computing one."""
+        if is_float(dtype) or dtype.kind == "c":
+            return coarser(precision(dtype.name).name, self.computing_dtype)
+        return self.computing_dtype
+
+    def default(self, dtype: np.dtype[Any]) -> Allowance:
+        """Return what `torch.testing.assert_close` allows: an error within it is never an alarm."""
+        name = self.working_dtype(dtype)
+        rtol, atol = DEFAULTS.get(name, (precision(name).eps, 1e-5))
+        return Allowance(rtol, atol, source=f"torch.testing.assert_close, {name}")
+
+    def allowance(self, output: str, dtype: np.dtype[Any]) -> Allowance:
+        """Return the screen of one output: a user's tolerance alone, else the larger of default and noise."""
+        if output in self.tolerances:
+            chosen = self.tolerances[output]
+            tolerance = POLICIES[chosen] if isinstance(chosen, str) else chosen
+            source = f"user's policy {chosen!r}" if isinstance(chosen, str) else "user's tolerance"
+            return Allowance(tolerance.rtol, tolerance.atol, source=source, is_users=True)
+        default = self.default(dtype)
+        noise = self.noise.get(output, 0.0)
+        if not noise:
+            return default
+        source = f"{default.source}, or {NOISE_FACTOR:g} times the noise on the seeds ({noise:.2g} of the maximum)"
+        return replace(default, floor=NOISE_FACTOR * noise, source=source)
+
+
+def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> Policy:
+    """Return the policy with the noise of each output, measured on (torch, ORT) executions of seeds.
+
+    Give it seeds that agree, or whose difference evidence called inherent. A fault must not become noise: what exceeds
+    half the digits of the computing dtype, sqrt(eps), is left out; noise of 13 real float32 models was 1e-7 to 1e-4.
+    """
+    noise = dict(policy.noise)
+    for expected, actual in pairs:
+        if not (expected.is_ok and actual.is_ok and len(expected.outputs) == len(actual.outputs)):
+            continue
+        for name, e, a in zip(policy.outputs, expected.outputs, actual.outputs, strict=True):
+            comparison = compare(e, a, policy.default(e.dtype))
+            limit = precision(policy.working_dtype(e.dtype)).eps ** 0.5
+            if comparison.kind in (Kind.AGREE, Kind.NUMERIC) and comparison.scaled <= limit:
+                noise[name] = max(noise.get(name, 0.0), comparison.scaled)
+    return replace(policy, noise=noise)
+
+
+def relative_look(expected: Array, actual: Array, working_dtype: str = "float32") -> Comparison:
+    """Compare without an absolute bound, for a sample of cases: it asks for evidence, and never judges.
+
+    A fixed `atol` is blind to outputs that are small altogether (1e-9 against 0 passes). Here 0.1 % of the element is
+    allowed, and elements under 0.1 % of their tensor's maximum get what an element of that size would: below it, noise
+    relative to the maximum (1e-6 is usual) makes every relative figure large.
+    """
+    return compare(expected, actual, relative_allowance(working_dtype))
+
+
+def relative_allowance(working_dtype: str) -> Allowance:
+    """Return the bound of the relative look: 0.1 %, or 8 times assert_close's where the dtype is coarser than that."""
+    rtol = max(BACKEND_RTOL, 8.0 * DEFAULTS.get(working_dtype, (precision(working_dtype).eps, 0.0))[0])
+    # atol: gradual underflow loses digits of values near the smallest normal; flushing it to zero is allowed
+    smallest = precision(working_dtype).smallest_normal
+    return Allowance(rtol, smallest, floor=rtol * 1e-3, source=f"relative look, {rtol:g} of the element")

@@ -53,7 +53,7 @@ def kept_rows(database: Path) -> Iterator[Row]:
     from fuzzparity.corpus.database import Corpus
 
     corpus = Corpus.open(database, read_only=True)
-    for kept in corpus.cases():
+    for kept in corpus.cases(in_pool=True):
         if kept.contract_breaking:
             continue
         inputs = corpus.case(kept.digest).inputs

@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 import fuzzparity
 
 PACKAGE = Path(fuzzparity.__file__).parent
@@ -115,91 +113,76 @@ def own_imports(name: str) -> list[Import]:
     return [found for found in imports(name) if found.name.split(".")[0] == "fuzzparity"]
 
 
-def called_names(name: str) -> Iterator[tuple[str, int]]:
+def calls(name: str) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), node.lineno
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_module_has_a_layer(name: str) -> None:
-    assert part(name) in LAYERS, f"{name} stands in no row of the layer table"
+def calls_outside(parts: set[str], forbidden: set[str]) -> list[str]:
+    """Return `module:line call` for each forbidden call in a module that is not of these parts."""
+    names = [name for name in NAMES if part(name) not in parts]
+    return [f"{name}:{line} {called}" for name in names for called, line in calls(name) if called in forbidden]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_module_imports_only_lower_layers(name: str) -> None:
-    here = LAYERS[part(name)]
-    for found in own_imports(name):
-        there = LAYERS[part(found.name)]
-        if part(found.name) == part(name) or found.name == "fuzzparity":
-            continue
-        is_record = here == there == 1
-        is_outer = here == there and here in (4, 5, 6)
-        assert there < here or is_record or is_outer, (
-            f"{name}:{found.line} (layer {here}) imports {found.name} (layer {there})"
-        )
+def imports_outside(parts: set[str], forbidden: set[str]) -> list[str]:
+    """Return `module:line import` for each forbidden top-level package in a module that is not of these parts."""
+    names = [name for name in NAMES if part(name) not in parts]
+    found = ((name, item) for name in names for item in imports(name))
+    return [f"{name}:{item.line} {item.name}" for name, item in found if item.name.split(".")[0] in forbidden]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if LAYERS.get(part(name)) == 2])
-def test_trades_do_not_import_one_another(name: str) -> None:
-    for found in own_imports(name):
-        assert LAYERS[part(found.name)] < 2 or part(found.name) == part(name), (
-            f"{name}:{found.line} imports {found.name}: a trade gets callables, not another trade"
-        )
+def may_import(name: str, other: str) -> bool:
+    """Tell whether the table lets one module of ours import another."""
+    here, there = LAYERS[part(name)], LAYERS[part(other)]
+    if part(name) == part(other) or other == "fuzzparity":  # the package itself holds public names of layer 1 only
+        return True
+    is_beside = here == there and here in (1, 4, 5, 6)  # trades (2) and work (3) stand alone
+    return there < here or is_beside
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_engines_are_imported_where_tensors_are_at_home(name: str) -> None:
-    for found in imports(name):
-        if found.name.split(".")[0] not in ENGINES or part(name) in ENGINE_PACKAGES or found.is_for_types:
-            continue
-        assert name in LAZY_ENGINES, f"{name}:{found.line} imports {found.name}"
-        assert found.is_lazy, f"{name}:{found.line} imports {found.name} outside of a function"
+def test_every_module_has_a_layer() -> None:
+    assert {part(name) for name in NAMES} <= set(LAYERS)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_processes_are_started_in_work_only(name: str) -> None:
-    if part(name) == "work":
-        return
-    for found in imports(name):
-        assert found.name.split(".")[0] not in {"multiprocessing", "concurrent"}, f"{name}:{found.line}"
-    for called, line in called_names(name):
-        assert called not in {"os.fork", "os.forkpty", "os.posix_spawn"}, f"{name}:{line} calls {called}"
+def test_a_module_imports_only_lower_layers_and_trades_not_one_another() -> None:
+    found = ((name, item) for name in NAMES for item in own_imports(name))
+    assert [f"{name}:{item.line} {item.name}" for name, item in found if not may_import(name, item.name)] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_printing_is_left_to_cli_and_report(name: str) -> None:
-    if part(name) in {"cli", "report"}:
-        return
-    for called, line in called_names(name):
-        assert called not in {"print", "click.echo", "sys.stdout.write", "sys.stderr.write"}, f"{name}:{line} {called}"
+def test_engines_are_imported_where_tensors_are_at_home() -> None:
+    elsewhere = [name for name in NAMES if part(name) not in ENGINE_PACKAGES]
+    found = [(name, item) for name in elsewhere for item in imports(name) if item.name.split(".")[0] in ENGINES]
+    wrong = [(n, i) for n, i in found if not i.is_for_types and not (n in LAZY_ENGINES and i.is_lazy)]
+    assert [f"{name}:{item.line} {item.name}" for name, item in wrong] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_module_reads_pickles_or_evaluates_text(name: str) -> None:
-    for found in imports(name):
-        assert found.name.split(".")[0] not in {"pickle", "cloudpickle", "dill", "marshal", "shelve"}, (
-            f"{name}:{found.line} imports {found.name}"
-        )
-    for called, line in called_names(name):
-        assert called not in {"eval", "exec"}, f"{name}:{line} calls {called}"
+def test_processes_are_forked_in_work_only() -> None:
+    assert imports_outside({"work"}, {"multiprocessing", "concurrent"}) == []
+    assert calls_outside({"work"}, {"os.fork", "os.forkpty", "os.posix_spawn"}) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_except_names_what_it_catches(name: str) -> None:
-    for node in ast.walk(tree(name)):
-        assert not (isinstance(node, ast.ExceptHandler) and node.type is None), f"{name}:{node.lineno} is a bare except"
+def test_printing_is_left_to_cli_and_report() -> None:
+    assert calls_outside({"cli", "report"}, {"print", "click.echo", "sys.stdout.write", "sys.stderr.write"}) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_durations_never_use_the_wall_clock(name: str) -> None:
-    for called, line in called_names(name):
-        assert called != "time.time", f"{name}:{line}: use time.monotonic"
+def test_no_module_reads_pickles_or_evaluates_text() -> None:
+    assert imports_outside(set(), {"pickle", "cloudpickle", "dill", "marshal", "shelve"}) == []
+    assert calls_outside(set(), {"eval", "exec"}) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_module_opens_with_its_idea(name: str) -> None:
-    assert not MODULES[name].read_text().strip() or ast.get_docstring(tree(name)), f"{name} has no docstring"
+def test_durations_never_use_the_wall_clock() -> None:
+    assert calls_outside(set(), {"time.time"}) == []
+
+
+def test_every_except_names_what_it_catches() -> None:
+    nodes = [(name, node) for name in NAMES for node in ast.walk(tree(name))]
+    bare = [f"{name}:{n.lineno}" for name, n in nodes if isinstance(n, ast.ExceptHandler) and n.type is None]
+    assert bare == []
+
+
+def test_every_module_opens_with_its_idea() -> None:
+    assert [name for name in NAMES if tree(name).body and not ast.get_docstring(tree(name))] == []
 
 
 def test_imports_form_no_cycle() -> None:

@@ -88,7 +88,9 @@ class _Draws:
         return test, outputs
 
 
-def weigh(case: Case, referee: Referee | None, questions: Sequence[Question], working_dtype: str) -> list[Answer]:
+def weigh(
+    case: Case, referee: Referee | None, questions: Sequence[Question], working_dtype: str, *, is_wild: bool = False
+) -> list[Answer]:
     """Answer for each differing output whether the difference is a bug, inherent or a tie.
 
     All questions share the draws (up to 44 float64 runs, then up to 16 amplified and up to 21 for ties); the draws stop
@@ -97,7 +99,7 @@ def weigh(case: Case, referee: Referee | None, questions: Sequence[Question], wo
     exact = referee.exact(case) if referee is not None and not referee.missing else None
     if referee is None or exact is None:
         why = "no referee" if referee is None else referee.missing or "the referee gave no answer"
-        return [_without_referee(case, question, why) for question in questions]
+        return [_without_referee(case, question, why, is_wild) for question in questions]
     comparable = [q for q in questions if q.kind is Kind.SHAPE or exact[q.position].shape == q.expected.shape]
     weighings = [weighing_of(question, exact, is_finite=case.is_finite) for question in comparable]
     if any(w.wants_peak for w in weighings):
@@ -108,15 +110,15 @@ def weigh(case: Case, referee: Referee | None, questions: Sequence[Question], wo
     _observe(weighings, source.base())
     _observe([w for w in weighings if w.is_decision], source.amplified())
     _break_ties(weighings, source)
-    answers = {w.question.position: _answer(case, w, source) for w in weighings}
+    answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
     why = "the exact answer has another shape"
-    return [answers.get(q.position) or _without_referee(case, q, why) for q in questions]
+    return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
 
 
-def _answer(case: Case, weighing: Weighing, source: _Draws) -> Answer:
+def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> Answer:
     """Return a weighing's answer; the relative look has no vote where the rounding test could not run."""
     if weighing.question.is_relative and draws.ROUNDED not in source.tests and not weighing.is_settled:
-        return _without_referee(case, weighing.question, "the rounding test could not run")
+        return _without_referee(case, weighing.question, "the rounding test could not run", is_wild)
     return weighing.answer(source.count)
 
 
@@ -148,11 +150,14 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
         _observe(ordered, source.ramps(zero_size))
 
 
-def _without_referee(case: Case, question: Question, why: str) -> Answer:
-    """Judge without the exact answer: see the module's docstring, and the constants for the bound."""
+def _without_referee(case: Case, question: Question, why: str, is_wild: bool) -> Answer:
+    """Judge without the exact answer: see the module's docstring, and the constants for the bound.
+
+    On wild inputs no bound on a number holds: a cancellation can lose every digit.
+    """
     kind = question.kind
     if kind is Kind.NUMERIC:
-        is_beyond = question.exceeds(COARSE_RTOL, COARSE_SCALE)
+        is_beyond = not is_wild and question.exceeds(COARSE_RTOL, COARSE_SCALE)
     elif kind is Kind.NONFINITE:
         # products of up to four inputs stay finite: then no formulation overflows by itself
         limit = precision(question.working_dtype).largest ** 0.25

@@ -157,7 +157,7 @@ class Oracle:
             detail = f"{len(expected.outputs)} outputs / {len(actual.outputs)} outputs"
             comparison = Comparison(Kind.SHAPE, error_ratio=np.inf, detail=detail)
             return [Verdict(Kind.SHAPE, Grade.BUG, comparison=comparison, headline=f"{detail} (torch / ORT)")]
-        answers = {} if breach else self._weigh(case, expected, actual, screening, referee)
+        answers = {} if breach else self._weigh(case, expected, actual, screening, referee, realism)
         verdicts = []
         for position, (name, comparison) in enumerate(zip(self._names(expected), screening.comparisons, strict=True)):
             if comparison.kind is Kind.AGREE:
@@ -170,7 +170,13 @@ class Oracle:
         return verdicts
 
     def _weigh(
-        self, case: Case, expected: Execution, actual: Execution, screening: Screening, referee: Referee | None
+        self,
+        case: Case,
+        expected: Execution,
+        actual: Execution,
+        screening: Screening,
+        referee: Referee | None,
+        realism: Realism,
     ) -> dict[int, Answer]:
         """Ask for evidence on every output that differs and on which the user has not spoken."""
         questions = []
@@ -189,7 +195,7 @@ class Oracle:
             )
         if not questions:
             return {}
-        answers = weigh(case, referee, questions, self.policy.computing_dtype)
+        answers = weigh(case, referee, questions, self.policy.computing_dtype, is_wild=realism is Realism.WILD)
         return {q.position: answer for q, answer in zip(questions, answers, strict=True)}
 
     def _unstable(

@@ -154,9 +154,12 @@ class NumericWeighing(Weighing):
 
     def _far(self) -> tuple[Flags, Flags]:
         """Return where torch and where ORT are far; what a ramp gave is right for an order nobody can tell apart."""
-        torch_far, ort_far = ~self._near(self.torch, self.exact), ~self._near(self.ort, self.exact)
+        torch_far, ort_far = self._beyond()
         by_order = self.order_ort & ort_far
         return torch_far & ~self.order_torch & ~by_order, ort_far & ~self.order_ort
+
+    def _beyond(self) -> tuple[Flags, Flags]:
+        return ~self._near(self.torch, self.exact), ~self._near(self.ort, self.exact)
 
     def _take(self, test: str, output: Array) -> None:
         values = as_float64(output).reshape(-1)[self.at]
@@ -194,8 +197,9 @@ class NumericWeighing(Weighing):
 
     @property
     def is_by_order(self) -> bool:
-        """Tell whether only ramps gave the answer of a side that is far otherwise."""
-        return bool((self.order_torch | self.order_ort).any())
+        """Tell whether ramps gave the answer of a side that is far otherwise."""
+        torch_far, ort_far = self._beyond()
+        return bool(((self.order_torch & torch_far) | (self.order_ort & ort_far)).any())
 
     def _evidence(self, count: int, far: Flags, far_sides: tuple[str, ...]) -> Evidence:
         """Report the figures at the element that is farthest beyond its bound."""

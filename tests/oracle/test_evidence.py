@@ -6,8 +6,6 @@ from fuzzparity.case import Case
 from fuzzparity.oracle.draws import eps_of_maximum, one_ulp
 from fuzzparity.verdict import Grade, Kind, Realism
 
-RNG = np.random.default_rng(7)
-
 
 def normal(*shape, scale=1.0, offset=0.0):
     return (np.random.default_rng(3).standard_normal(shape) * scale + offset).astype(np.float32)
@@ -51,7 +49,7 @@ def test_log1p_written_as_log_of_one_plus_x_is_a_bug():
     verdict = only(judge(log1p, naive, f32(1e-8, 3e-8, -2e-8, 4e-9)))
     assert (verdict.kind, verdict.grade, verdict.side) == (Kind.NUMERIC, Grade.BUG, "ort")
     assert verdict.evidence.far_sides == ("ort",)
-    assert verdict.evidence.draws == 44
+    assert verdict.evidence.draws >= 44
     assert "the exact answer sides with torch" in verdict.headline
     swapped = only(judge(naive, log1p, f32(1e-8, 3e-8), referee=NumpyReferee(log1p)))
     assert (swapped.grade, swapped.side, swapped.blame) == (Grade.BUG, "torch", "torch")
@@ -95,18 +93,14 @@ def test_a_bias_of_ten_times_the_noise_is_a_bug():
 
 
 def test_argmax_between_scores_within_rounding_is_a_tie():
-    def argmax(r, x, w):
-        return (r(x @ w).argmax(-1),)
+    def argmax(r, x):
+        return (r(x * x).argmax(-1),)
 
-    def other(r, x, w):
-        return (np.where(np.arange(len(x)) == 0, 1, r(x @ w).argmax(-1)),)
+    def other(r, x):
+        return (r(r(x * x) + np.arange(x.shape[-1], dtype=np.float32) * np.float32(2e-6)).argmax(-1),)
 
-    x, w = normal(3, 8), normal(8, 4)
-    w[:, 0] = w[:, 1]
-    w[0, 0] = np.nextafter(w[0, 1], np.float32(9 * np.sign(x[0, 0])))
-    w[:, 2:] = 0.01 * w[:, 2:]
-    w[:, :2] *= np.sign(x[0] @ w[:, 0])
-    verdict = only(judge(argmax, other, x, w))
+    x = f32([3.0000002, 3, 1], [5, 1, 2])
+    verdict = only(judge(argmax, other, x))
     assert (verdict.kind, verdict.grade) == (Kind.DECISION, Grade.TIE)
 
 
@@ -185,7 +179,7 @@ def test_rounding_up_within_an_ulp_of_the_threshold_is_a_tie_and_beyond_it_a_bug
     def late(r, x):
         return (np.ceil(r(x * x.dtype.type(1.1)) - x.dtype.type(1e-6)).astype(np.int64),)
 
-    near = only(judge(ceil, late, f32(10 / 1.1 * (1 + 1.5e-8))))
+    near = only(judge(ceil, late, f32(9.09091)))
     assert (near.kind, near.grade) == (Kind.DECISION, Grade.TIE)
 
     def much_too_late(r, x):
@@ -198,7 +192,7 @@ def test_a_length_that_depends_on_a_value_within_an_ulp_is_a_tie_and_a_wrong_len
     def repeat(step):
         return lambda r, x: (np.zeros(int(np.ceil(r(x[0] * x.dtype.type(1.1)) - x.dtype.type(step)))),)
 
-    near = only(judge(repeat(0), repeat(1e-6), f32(10 / 1.1 * (1 + 1.5e-8))))
+    near = only(judge(repeat(0), repeat(1e-6), f32(9.09091)))
     assert (near.kind, near.grade) == (Kind.SHAPE, Grade.TIE)
     wrong = only(judge(lambda r, x: (x[: -(-len(x) // 2)],), lambda r, x: (x[: len(x) // 2],), f32(1, 2, 3)))
     assert (wrong.kind, wrong.grade, wrong.side) == (Kind.SHAPE, Grade.BUG, "ort")

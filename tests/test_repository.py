@@ -12,6 +12,7 @@ import click
 import pytest
 
 import fuzzparity
+from fuzzparity.cli import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 TOP_LEVEL = {
@@ -58,7 +59,7 @@ def test_changelog_names_the_version() -> None:
 
 
 def test_no_file_names_a_path_of_someones_machine() -> None:
-    private = re.compile(rb"(?:/home/|/Users/|/root/|/work/)[A-Za-z0-9_.-]+")
+    private = re.compile(rb"(?:/home/|/Users/|/root/|/work/)(?!someone\b|you\b)[A-Za-z0-9_.-]+")
     for path in tracked_files():
         content = path.read_bytes()
         if b"\0" in content or path == Path(__file__).resolve():
@@ -82,18 +83,13 @@ def test_pins_cover_every_dependency() -> None:
 
 
 def test_every_command_stands_in_readme() -> None:
-    from fuzzparity.cli import main
-
-    assert isinstance(main, click.Group)
     shown = {words[1] for words in readme_commands() if len(words) > 1}
-    assert set(main.commands) <= shown
+    assert {name for name, command in cli.commands.items() if not command.hidden} <= shown
 
 
 @pytest.mark.parametrize("words", readme_commands(), ids=" ".join)
 def test_a_command_of_readme_parses(words: list[str]) -> None:
-    from fuzzparity.cli import main
-
-    command: click.Command = main
+    command: click.Command = cli
     rest = words[1:]
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"no command {rest[0]!r} in {' '.join(words)}"
@@ -105,10 +101,7 @@ def test_a_command_of_readme_parses(words: list[str]) -> None:
 
 
 def test_every_command_has_help_with_a_sample_line() -> None:
-    from fuzzparity.cli import main
-
-    assert isinstance(main, click.Group)
-    for name, command in main.commands.items():
+    for name, command in cli.commands.items():
         leaves = command.commands.values() if isinstance(command, click.Group) else [command]
         for leaf in leaves:
             assert leaf.help, f"{name} {leaf.name} has no help"

@@ -7,23 +7,12 @@ become a path, and what the corpus knows becomes records. Nothing is printed, no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.lock import writer_of
-from fuzzparity.corpus.records import (
-    BuildRow,
-    CampaignRow,
-    CaseRow,
-    Merged,
-    Payload,
-    ProbeEntry,
-    Snapshot,
-    Statistics,
-)
+from fuzzparity.corpus.records import CaseView, CorpusView, Merged, Payload, ProbeEntry, Statistics, StatusView
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.finding import Finding
 
@@ -31,37 +20,6 @@ HOMES = (Path("corpora"), Path(".fuzzparity"))  # where campaigns put a corpus, 
 FILE = "corpus.sqlite"
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusView:
-    """Hold what `corpus show` tells."""
-
-    statistics: Statistics
-    builds: tuple[BuildRow, ...]
-    campaigns: tuple[CampaignRow, ...]
-    cases: tuple[CaseRow, ...]
-    findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CaseView:
-    """Hold what is known of one case."""
-
-    row: CaseRow
-    features: tuple[str, ...]
-    case: Case
-
-
-@dataclass(frozen=True, slots=True)
-class StatusView:
-    """Hold what `status` tells of the last campaign; `writer` is the process that runs it, if any."""
-
-    path: str
-    writer: int | None
-    campaign: CampaignRow
-    snapshots: tuple[Snapshot, ...]
-    findings: tuple[tuple[Finding, bool], ...]  # each with whether it was new in this campaign
 
 
 def corpora() -> list[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections import defaultdict
+from typing import Any
 
 from fuzzparity.case import sort_key
 from fuzzparity.corpus import blobs, rows
@@ -116,7 +117,7 @@ def _smallest_per_feature(corpus: CorpusReader) -> set[str]:
     by_feature: dict[str, list[rows.Row]] = defaultdict(list)
     for row in found:
         by_feature[row["feature"]].append(row)
-    keys: dict[str, tuple[int, int, int, int, str]] = {}
+    keys: dict[str, tuple[Any, ...]] = {}
     kept = set()
     for candidates in by_feature.values():
         least = min(row["elements"] for row in candidates)

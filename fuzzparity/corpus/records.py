@@ -200,3 +200,34 @@ class Merged:
     added: int
     known: int
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusView:
+    """Hold what `corpus show` tells."""
+
+    statistics: Statistics
+    builds: tuple[BuildRow, ...]
+    campaigns: tuple[CampaignRow, ...]
+    cases: tuple[CaseRow, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaseView:
+    """Hold what is known of one case."""
+
+    row: CaseRow
+    features: tuple[str, ...]
+    case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """Hold what `status` tells of the last campaign; `writer` is the process that runs it, if any."""
+
+    path: str
+    writer: int | None
+    campaign: CampaignRow
+    snapshots: tuple[Snapshot, ...]
+    findings: tuple[tuple[Finding, bool], ...]  # each with whether it was new in this campaign

@@ -22,6 +22,7 @@ from fuzzparity.report.content import (
     phase,
     relative_spec,
 )
+from fuzzparity.report.records import CampaignResult
 from fuzzparity.verdict import as_plain
 
 SCHEMA = 1
@@ -117,4 +118,36 @@ def finding_object(
         "standalone": finding.standalone,
         "minimized": minimized if finding.minimized_elements is not None else None,
         "path": finding.path if path is None else path,
+    }
+
+
+def result_object(result: CampaignResult) -> dict[str, Any]:
+    """Return the object that `--json` writes at a campaign's end (README, "--json")."""
+    found = [
+        finding_object(
+            finding,
+            is_new=finding.finding_id in result.new_ids,
+            hits=result.hits.get(finding.finding_id),
+        )
+        for finding in result.findings
+    ]
+    return {
+        "schema": SCHEMA,
+        "campaign_id": result.campaign_id,
+        "target": result.facts.name,
+        "build": result.facts.build.digest,
+        "seconds": result.seconds,
+        "setup_seconds": result.setup_seconds,
+        "executions": result.executions,
+        "inputs": result.inputs,
+        "corpus_size": result.corpus_size,
+        "rejected": result.rejected,
+        "environment": as_plain(result.facts.environment),
+        "findings": found,
+        "exit_code": result.exit_code,
+        "interrupted_by": result.interrupted_by,
+        "notes": list(result.notes),
+        "corpus": str(result.corpus_path),
+        "crashes": str(result.crashes_path),
+        "probe": as_plain(result.probe),
     }

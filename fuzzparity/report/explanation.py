@@ -1,0 +1,99 @@
+"""Explanation: one input from verdict to advice, for reading.
+
+The idea: every output is told, those that agree too, since "which outputs are right" is half of finding the guilty
+part; figures first, then the evidence they rest on, then what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuzzparity.case import Case
+from fuzzparity.execution import Execution
+from fuzzparity.finding import Finding
+from fuzzparity.report.advice import advice, passing_tolerance
+from fuzzparity.report.clean import printable
+from fuzzparity.report.content import said
+from fuzzparity.verdict import Comparison, Evidence, Judgement, Kind, Verdict
+
+
+def explanation(
+    name: str,
+    case: Case,
+    judgement: Judgement,
+    outputs: Sequence[str],
+    *,
+    expected: Execution | None = None,
+    actual: Execution | None = None,
+    findings: Sequence[Finding] = (),
+) -> RenderableType:
+    """Return the explanation of one input: both sides, each output, each verdict with evidence and advice."""
+    parts: list[RenderableType] = [Text(printable(f"{name}: {judgement.kind.value}"), style="bold")]
+    parts.append(_line("input", f"{case!r}, {judgement.realism.value}"))
+    parts += [_line("torch", said(expected))] if expected is not None else []
+    parts += [_line("ORT", said(actual))] if actual is not None else []
+    if judgement.comparisons:
+        parts.append(_outputs_table(outputs, judgement.comparisons))
+    for verdict in judgement.verdicts:
+        parts += _verdict_lines(verdict)
+    if not judgement.verdicts:
+        told = "both sides refuse it" if judgement.kind is Kind.REJECTED else "the sides agree within what is allowed"
+        parts.append(_line("verdict", told))
+    parts += [_line("finding", f"{item.finding_id}  {item.path}") for item in findings]
+    return Group(*parts, Text(""))
+
+
+def _line(name: str, text: str) -> Text:
+    return Text(f"  {name:<9}", style="dim").append(printable(text), style="not dim")
+
+
+def _outputs_table(outputs: Sequence[str], comparisons: Sequence[Comparison]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 2))
+    for title in ("output", "kind", "error ratio", "max error", "of scale", "differing", "worst at", "torch", "ORT"):
+        table.add_column(title)
+    for index, found in enumerate(comparisons):
+        name = outputs[index] if index < len(outputs) else f"output_{index}"
+        place = str(list(found.index)) if found.index is not None else ""
+        values = [found.kind.value, f"{found.error_ratio:.3g}", f"{found.max_abs:.3g}", f"{found.scaled:.3g}"]
+        values += [f"{found.differing:,} of {found.compared:,}", place]
+        values += [_shown(found.expected_at), _shown(found.actual_at)]
+        table.add_row(*(Text(printable(value)) for value in (name, *values)))
+    return table
+
+
+def _shown(value: float | int | bool | str | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _verdict_lines(verdict: Verdict) -> list[RenderableType]:
+    lines = [("verdict", f"{verdict.grade.value}: {verdict.headline or verdict.kind.value}")]
+    lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
+    tolerance = passing_tolerance(verdict.comparison)
+    lines += [("tolerance", tolerance)] if tolerance else []
+    lines += [("evidence", text) for text in _evidence(verdict.evidence)]
+    told = advice(verdict)
+    lines += [("advice", told)] if told else []
+    return [_line(name, text) for name, text in lines]
+
+
+def _evidence(evidence: Evidence | None) -> list[str]:
+    if evidence is None:
+        return []
+    lines = []
+    if evidence.torch_distance is not None and evidence.ort_distance is not None:
+        lines.append(
+            f"{evidence.source}: torch is {evidence.torch_distance:.3g} and ORT {evidence.ort_distance:.3g} from the "
+            f"exact answer"
+        )
+    else:
+        lines.append(f"arbiter: {evidence.source}")
+    lines += [f"the exact answer moves by {move:.3g} under {test}" for test, move in evidence.moves.items()]
+    if evidence.far_sides:
+        lines.append(f"beyond every move: {', '.join(evidence.far_sides)} ({evidence.draws} draws)")
+    return lines + ([evidence.note] if evidence.note else [])

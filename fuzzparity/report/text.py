@@ -1,0 +1,287 @@
+"""Text: what a campaign shows of itself at its start, while it runs, and at its end.
+
+The idea: everything shown is made of plain records and goes through `printable`, since names, messages and headlines
+come from models and files. The closing summary answers the four questions of its readers before it lists anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuzzparity.contract import Dim, InputContract, TargetFacts
+from fuzzparity.finding import Finding
+from fuzzparity.probe.latency import ProbeRow
+from fuzzparity.report.advice import passing_tolerance
+from fuzzparity.report.clean import printable
+from fuzzparity.report.plain import result_object
+from fuzzparity.report.records import CampaignResult, CampaignStatus
+from fuzzparity.verdict import GRADES, PRECEDENCE, Grade
+
+__all__ = ["finding_line", "result_object", "start_block", "status_line", "status_panel", "summary"]
+
+_STYLE = {Grade.BUG: "bold red", Grade.CONTRACT: "yellow", Grade.TIE: "cyan", Grade.INHERENT: "cyan", Grade.NOTE: "dim"}
+
+
+def start_block(facts: TargetFacts, *, corpus: Path, crashes: Path, notes: Iterable[str] = ()) -> RenderableType:
+    """Return what is under test and where results go."""
+    build = facts.build
+    lines = [
+        ("target", f"{facts.name} ({facts.spec})" if facts.spec != facts.name else facts.name),
+        ("build", f"{build.digest[:12]} {build.origin}, opset {build.opset_obtained}, {build.nodes} nodes"),
+        ("runs on", facts.environment.line),
+        *(("input", input_line(item)) for item in facts.contract.inputs),
+        ("outputs", ", ".join(facts.outputs)),
+        ("corpus", str(corpus)),
+        ("crashes", str(crashes)),
+        *(("note", text) for text in dict.fromkeys((*facts.notes, *build.notes, *notes))),
+    ]
+    return _pairs(lines)
+
+
+def input_line(item: InputContract) -> str:
+    """Return one input as `name float32[batch 0.., 3, height 32..640]`."""
+    bounds = "" if item.low is None and item.high is None else f", values {_open(item.low)}..{_open(item.high)}"
+    lost = "" if item.onnx_name else ", not in the ONNX graph"
+    return f"{item.name} {item.dtype}[{', '.join(_dim(dim) for dim in item.dims)}]{bounds}{lost}"
+
+
+def _open(bound: float | None) -> str:
+    return "" if bound is None else f"{bound:g}"
+
+
+def _dim(dim: Dim) -> str:
+    if not dim.is_dynamic:
+        return str(dim.size)
+    multiple = f" by {dim.multiple_of}" if dim.multiple_of > 1 else ""
+    return f"{dim.symbol} {dim.low}..{'' if dim.high is None else dim.high}{multiple}"
+
+
+def status_line(status: CampaignStatus) -> str:
+    """Return the state of a campaign as one plain line."""
+    if status.stage != "fuzzing" and not status.executions:
+        return f"{duration(status.seconds)} {printable(status.stage)}"
+    parts = [f"{duration(status.seconds)}{_limit(status)} {printable(status.stage)}", *_counts(status)]
+    parts += [f"findings: {tally(status.findings)}", _since(status), _processes(status)]
+    return " | ".join(part for part in parts if part)
+
+
+def status_panel(status: CampaignStatus) -> RenderableType:
+    """Return the state of a campaign as a few lines for a terminal."""
+    executions, inputs, corpus = _counts(status)
+    lines = [
+        ("time", f"{duration(status.seconds)}{_limit(status)} {status.stage}"),
+        ("speed", f"{executions}, {inputs}"),
+        ("corpus", f"{corpus}, {status.rejected:,} inputs rejected by both sides"),
+        ("findings", ", ".join(part for part in (tally(status.findings), _since(status)) if part)),
+        ("work", f"{_processes(status)}, {size(status.rss_bytes)} resident"),
+    ]
+    return _pairs(lines)
+
+
+def _limit(status: CampaignStatus) -> str:
+    if status.limit_seconds is not None:
+        return f" of {duration(status.limit_seconds)}"
+    return f", {status.limit_executions:,} executions wanted" if status.limit_executions is not None else ""
+
+
+def _counts(status: CampaignStatus) -> tuple[str, str, str]:
+    return (
+        f"{status.executions:,} executions ({status.executions_per_second:,.0f}/s)",
+        f"{status.inputs:,} inputs ({status.inputs_per_second:,.0f}/s)",
+        f"corpus {status.corpus_size:,}",
+    )
+
+
+def _since(status: CampaignStatus) -> str:
+    return "" if status.since_new_seconds is None else f"last new one {duration(status.since_new_seconds)} ago"
+
+
+def _processes(status: CampaignStatus) -> str:
+    return f"{status.workers} worker(s), {status.pending} pending, {status.deaths} death(s)"
+
+
+def tally(findings: dict[tuple[str, str], int]) -> str:
+    """Return counts by kind and grade, the most telling first: "2 crash (bug), 1 topk (tie)"."""
+    order = sorted(findings.items(), key=lambda item: (_rank(GRADES, item[0][1]), _rank(PRECEDENCE, item[0][0])))
+    return ", ".join(f"{count} {printable(kind)} ({printable(grade)})" for (kind, grade), count in order) or "none"
+
+
+def _rank(order: Sequence[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def finding_line(finding: Finding, *, is_new: bool) -> Text:
+    """Return a finding as one line, said when its stage changes."""
+    verdict = finding.verdict
+    text = Text(f"{'new ' if is_new else ''}{verdict.grade.value}", style=_STYLE[verdict.grade])
+    return text.append(
+        f" {printable(finding.finding_id)} [{finding.stage.value}, {finding.realism.value}] "
+        f"{printable(verdict.headline or verdict.kind.value, 300)}",
+        style="default",
+    )
+
+
+def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
+    """Return the end of a campaign: the four questions, the findings, how to replay each."""
+    ordered = sorted(result.findings, key=lambda item: (_order(item), item.first_seen_seconds, item.finding_id))
+    parts: list[RenderableType] = [Text(""), Text(_closing(result), style="bold")]
+    parts += [_pairs(questions(result.facts, ordered, result.probe))]
+    if ordered:
+        parts += [Text(""), findings_table(ordered, result.new_ids), Text(""), _pairs(replays(ordered))]
+    parts += [Text(""), _pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
+    if debug:
+        parts.append(_pairs([("campaign", result.campaign_id), ("exit code", str(result.exit_code))]))
+    return Group(*parts)
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    return GRADES.index(finding.verdict.grade), PRECEDENCE.index(finding.verdict.kind)
+
+
+def _closing(result: CampaignResult) -> str:
+    new = sum(finding.finding_id in result.new_ids for finding in result.findings)
+    stopped = f" (stopped by signal {result.interrupted_by})" if result.interrupted_by else ""
+    return (
+        f"{len(result.findings)} finding(s), {new} new, in {duration(result.seconds)}{stopped}: "
+        f"{result.executions:,} executions, {result.inputs:,} inputs judged, {result.rejected:,} rejected by both, "
+        f"corpus {result.corpus_size:,}"
+    )
+
+
+def questions(facts: TargetFacts, findings: Sequence[Finding], probe: Sequence[ProbeRow]) -> list[tuple[str, str]]:
+    """Return the four questions that readers ask, each with what is known."""
+    return [
+        ("which part is guilty", _guilty(findings)),
+        ("where did it run", f"{facts.environment.line}; {facts.build.origin}"),
+        ("what is slow, what grows", _slow(probe)),
+        ("bug or floating point", _grades(findings)),
+    ]
+
+
+def _guilty(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "nothing differs"
+    known = [finding for finding in findings if finding.verdict.blame not in ("unknown", "none")]
+    told = [f"{finding.finding_id}: {finding.verdict.blame}{place(finding)}" for finding in known[:6]]
+    left = len(findings) - len(known)
+    rest = f"not yet known for {left} of {len(findings)}" if left else ""
+    return "; ".join(part for part in (*told, rest) if part)
+
+
+def place(finding: Finding) -> str:
+    """Return where a finding lies: " at node N (file.py:12)", as far as it is known."""
+    where = finding.where
+    node = where.onnx_node or where.op or where.fx_node
+    return (f" at {node}" if node else "") + (f" ({where.source})" if where.source else "")
+
+
+def _slow(probe: Sequence[ProbeRow]) -> str:
+    timed = [row for row in probe if row.ratio is not None]
+    if not timed:
+        return "not measured: no probe ran"
+    worst = max(timed, key=lambda row: row.ratio or 0.0)
+    shapes = ", ".join(f"{name} {list(shape)}" for name, shape in worst.shapes.items())
+    return (
+        f"ORT takes {min(row.ratio or 0.0 for row in timed):.2g} to {worst.ratio:.2g} times as long as torch "
+        f"(P50 over {len(timed)} kept cases); worst at {shapes}: {milliseconds(worst.ort_p50_seconds)} against "
+        f"{milliseconds(worst.torch_p50_seconds)}; {size(max(row.rss_bytes for row in probe))} resident"
+    )
+
+
+def _grades(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return "every judged input agreed"
+    counts = Counter(finding.verdict.grade for finding in findings)
+    told = ", ".join(f"{counts[grade]} {grade.value}" for grade in GRADES if counts[grade])
+    ratios = [f"{item.finding_id} {text}" for item in findings if (text := passing_tolerance(item.verdict.comparison))]
+    return told + (f"; {'; '.join(ratios[:4])}" if ratios else "")
+
+
+def findings_table(findings: Sequence[Finding], new_ids: Iterable[str] = ()) -> RenderableType:
+    """Return findings as a table of id, kind, grade, realism, hits, smallest input and headline."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    for title in ("finding", "kind", "grade", "realism", "hits", "input"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("what happens", overflow="fold")
+    fresh = frozenset(new_ids)
+    for finding in findings:
+        verdict = finding.verdict
+        table.add_row(
+            Text(printable(finding.finding_id) + (" new" if finding.finding_id in fresh else "")),
+            Text(verdict.kind.value),
+            Text(verdict.grade.value, style=_STYLE[verdict.grade]),
+            Text(finding.realism.value),
+            Text(str(finding.hits)),
+            Text(_smallest(finding)),
+            Text(headline_of(finding)),
+        )
+    return table
+
+
+def _smallest(finding: Finding) -> str:
+    if not finding.minimized_shapes:
+        return ""
+    shapes = [f"{printable(name, 20)} {list(shape)}" for name, shape in finding.minimized_shapes.items()]
+    return ", ".join(shapes[:3]) + (", ..." if len(shapes) > 3 else "")
+
+
+def headline_of(finding: Finding) -> str:
+    """Return a finding's headline with what qualifies it: not reproduced, ignored, a duplicate."""
+    text = printable(finding.verdict.headline or finding.verdict.kind.value, 300)
+    marks = ["did not come back in a fresh session"] if finding.reproduced is False else []
+    marks += ["not yet confirmed"] if finding.reproduced is None else []
+    marks += [f"same as {printable(finding.duplicate_of)}"] if finding.duplicate_of else []
+    marks += ["ignored"] if finding.ignored else []
+    return text + (f" ({', '.join(marks)})" if marks else "")
+
+
+def replays(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    """Return how to replay each finding that has a folder."""
+    return [
+        ("replay", f"fuzzparity replay {item.finding_id}   or   python {os.path.join(item.path, 'repro.py')}")
+        for item in findings
+        if item.path
+    ]
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as "45 s", "3 m 05 s", "2 h 07 m" or "3 d 04 h"."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return seconds as milliseconds with three digits."""
+    return "?" if seconds is None else f"{seconds * 1000:.3g} ms"
+
+
+def size(size_bytes: float) -> str:
+    """Return bytes as B, KiB, MiB or GiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size_bytes) < 1024:
+            return f"{size_bytes:.0f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} GiB"
+
+
+def _pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
+    """Return name and value in two columns; every value is data, never markup."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in lines:
+        grid.add_row(Text(name), Text(printable(value)))
+    return grid

@@ -116,6 +116,8 @@ def value_cost(array: Array) -> int:
         return 0
     if array.dtype.kind == "b":
         return int(array.sum())
+    if array.dtype.kind == "c":
+        return value_cost(array.real) + value_cost(array.imag)
     if not is_float(array.dtype):
         wide = array.astype(np.float64)
         cost = np.select([wide == 0, wide == 1, np.abs(wide) <= 10, np.abs(wide) <= 1000], [0, 1, 3, 5], 7)
@@ -133,19 +135,30 @@ def value_cost(array: Array) -> int:
     return int(cost.sum()) + int(np.signbit(wide).sum())
 
 
-def sort_key(case: Case) -> tuple[int, int, int, int, str]:
+def sort_key(case: Case) -> tuple[int, int, int, int, float, str]:
     """Return the key of the one total order on cases: smaller is simpler.
 
     Elements first, then the sum of all dims (so [1, 4] and [4, 1] tie and [2, 2] is smaller), then the cost of the
-    values, then how many values are distinct, then the digest, so that the order is total.
+    values, then how many values are distinct, then how large they are, then the digest, so that the order is total.
     """
     return (
         case.elements,
         sum(sum(array.shape) for array in case.inputs.values()),
         sum(value_cost(array) for array in case.inputs.values()),
         sum(distinct(array) for array in case.inputs.values()),
+        sum(magnitude(array) for array in case.inputs.values()),
         case.digest,
     )
+
+
+def magnitude(array: Array) -> float:
+    """Return the sum of log2(1 + |value|) over an array: 3.0 before 7.0, and no single value drowns the others.
+
+    NaN and infinities count as larger than every float.
+    """
+    with np.errstate(all="ignore"):
+        size = np.log2(1.0 + np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)))
+    return float(np.where(np.isfinite(size), size, 1025.0).sum())
 
 
 def distinct(array: Array) -> int:

@@ -125,9 +125,9 @@ def index_range(domain: Domain, limit: int) -> tuple[int, int]:
 
 def _finite(array: Array, traits: Traits) -> Array:
     if traits.family == "complex":
-        return np.nan_to_num(array, nan=0.0)
+        return np.asarray(np.nan_to_num(array, nan=0.0))
     wide = array.astype(traits.working)
-    return np.nan_to_num(wide, nan=0.0, posinf=traits.high, neginf=traits.low)
+    return np.asarray(np.nan_to_num(wide, nan=0.0, posinf=traits.high, neginf=traits.low))
 
 
 def _clipped(array: Array, domain: Domain) -> Array:
@@ -137,4 +137,4 @@ def _clipped(array: Array, domain: Domain) -> Array:
     low, high = domain.bounds
     if array.dtype.kind == "V":
         array = array.astype(domain.traits.working)
-    return np.clip(array, np.asarray(low, array.dtype), np.asarray(high, array.dtype))
+    return np.asarray(np.clip(array, np.asarray(low, array.dtype), np.asarray(high, array.dtype)))

@@ -6,9 +6,10 @@ are spelled out, absolute directories are cut off, and nothing here ever decides
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import sys
-import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +40,19 @@ _ROOTS = (
 )
 
 
+@functools.cache
 def _directories() -> re.Pattern[str]:
-    own = {
-        Path(place).resolve().parts[1] for place in (Path.home(), Path.cwd(), sys.prefix) if len(Path(place).parts) > 1
-    }
+    """Return what an absolute directory looks like: under a known root, or one of this process's own."""
+    own = {Path(place).parts[1] for place in (os.path.expanduser("~"), sys.prefix) if len(Path(place).parts) > 1}
     roots = "|".join(re.escape(root) for root in sorted({*_ROOTS, *own}))
     return re.compile(rf"(?<![\w.:/~-])(?:~|/(?:{roots})|[A-Za-z]:)(?:[/\\][\w.+@-]+)*[/\\](?=[\w.+@-])")
 
 
 _LIBRARY = re.compile(r"\S*[/\\](?:site|dist)-packages[/\\]")
-_SPELLED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def printable(text: object, limit: int = 2000) -> str:
-    """Return one line of text in which every control, format and unassigned character is spelled out."""
+    """Return one line of text in which everything invisible is spelled out."""
     line = "".join(_spell(character) for character in str(text)[:limit])
     return line + ("..." if len(str(text)) > limit else "")
 
@@ -60,9 +60,7 @@ def printable(text: object, limit: int = 2000) -> str:
 def _spell(character: str) -> str:
     if character in "\n\t":
         return " "
-    if unicodedata.category(character) in _SPELLED:
-        return f"\\u{ord(character):04x}"
-    return character
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def without_paths(text: str, folder: str = "") -> str:

@@ -1,7 +1,7 @@
 """Issue: the text of a bug report, routed to the project whose part is guilty.
 
-The idea: it is ready to paste and safe to paste. Values and code stand in it only when the folder holds neither real
-data nor real weights, absolute directories never do, and a finding without known blame says so.
+The idea: it is ready to paste and safe to paste. Values stand in it only when the case is not real data, a model only
+when its weights are not real either, absolute directories never do, and a finding without known blame says so.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def route(blame: str, origin: str) -> Route:
 def issue_text(content: ReproducerContent, source: str | None) -> str:
     """Return issue.md; `source` is the model as Python source when it is small enough."""
     verdict, facts = content.finding.verdict, content.facts
-    is_private = content.confidential or bool({"real data", "real weights"} & set(content.contains))
+    is_private = content.confidential or "real data" in content.contains
+    may_hold_code = not is_private and "real weights" not in content.contains
     environment = facts.environment
     versions = [f"{name} {version}" for name, version in sorted(environment.packages.items())]
     lines = [f"Python {environment.python}, {environment.platform}, {environment.cpu}", *versions, environment.line]
@@ -77,8 +78,9 @@ def issue_text(content: ReproducerContent, source: str | None) -> str:
         actual=inline_markdown("ONNX Runtime " + _private_said(content, is_private, is_expected=False)),
         inputs=[inline_markdown(f"{name}: {a.dtype.name}{list(a.shape)}") for name, a in content.case.inputs.items()],
         evidence=[inline_markdown(line) for line in evidence_lines(content, is_private)],
-        code=None if is_private else _code(content, source),
+        code=_code(content, source) if may_hold_code else None,
         is_private=is_private,
+        is_whole=may_hold_code,
         contains=", ".join(content.contains),
         finding_id=content.finding.finding_id,
         kind=verdict.kind.value,

@@ -44,6 +44,7 @@ from fuzzparity.verdict import Kind
 
 __all__ = ["ReproducerContent", "finding_object", "run_reproducer", "write_reproducer"]
 
+_CPU = "CPUExecutionProvider"
 MOST_BYTES_WRITTEN_OUT = 1 << 20  # of a model that is looked at at all
 
 
@@ -224,7 +225,7 @@ def _session_constants(content: ReproducerContent) -> dict[str, Any]:
         "LEVEL": content.ort_level,
         "THREADS": ort.threads or 1,
         "PROVIDERS": [(name, options[name]) if name in options else name for name in ort.providers],
-        "CONFIG": dict(ort.config),
+        "CONFIG": dict(ort.config) | ({} if _CPU in ort.providers else {"session.disable_cpu_ep_fallback": "1"}),
         "DISABLED_OPTIMIZERS": list(ort.disabled_optimizers),
     }
 

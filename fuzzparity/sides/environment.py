@@ -35,7 +35,7 @@ def environment(ort: Ort, providers: Sequence[str]) -> Environment:
         "ort_config": {str(key): str(value) for key, value in ort.config.items()},
     }
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    return Environment(digest=digest, **fields)  # type: ignore[arg-type]  # the fields above, by name
+    return Environment(digest=digest, **fields)
 
 
 @functools.cache

@@ -7,15 +7,12 @@ session logs every pass by name, so the names come from the library that is inst
 from __future__ import annotations
 
 import functools
-import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO
 
 import onnxruntime
 from onnx import TensorProto, helper
+
+from fuzzparity.sides.quiet import captured
 
 _PASS = re.compile(r"GraphTransformer (\S+) modified")
 # rules inside Level1/Level2_RuleBasedTransformer, which no log names: core/optimizer/graph_transformer_utils.cc
@@ -52,7 +49,7 @@ def known_optimizers() -> frozenset[str]:
     """Return every name that `disabled_optimizers` may hold (one tiny session, about 5 ms)."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 0
-    with captured_stderr() as log:
+    with captured(2) as log:
         onnxruntime.InferenceSession(_tiny(), options, providers=["CPUExecutionProvider"])
         log.seek(0)
         text = log.read().decode(errors="replace")
@@ -65,18 +62,3 @@ def _tiny() -> bytes:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 10
     return bytes(model.SerializeToString())
-
-
-@contextmanager
-def captured_stderr() -> Iterator[IO[bytes]]:
-    """Send what native code writes to file descriptor 2 into a temporary file, which is given."""
-    saved = os.dup(2)
-    try:
-        with tempfile.TemporaryFile() as log:
-            os.dup2(log.fileno(), 2)
-            try:
-                yield log
-            finally:
-                os.dup2(saved, 2)
-    finally:
-        os.close(saved)

@@ -26,25 +26,32 @@ from fuzzparity.sides.tensors import flatten_outputs, to_tensor
 from fuzzparity.sides.torch_side import StateGuard
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # operators that move values and compute none: their results are exact in any precision
-_MOVES = frozenset(
-    "clone _to_copy copy copy_ cat stack index gather embedding index_select where masked_fill masked_fill_ fill fill_ "
-    "zero_ zeros zeros_like ones ones_like full full_like empty empty_like arange new_zeros new_ones new_full "
-    "new_empty constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d flip roll repeat tril triu "
-    "max min amax amin maximum minimum relu relu_ clamp clamp_min clamp_max hardtanh neg abs sign floor ceil round "
-    "trunc sort topk max_pool2d_with_indices max_pool3d_with_indices lift_fresh lift_fresh_copy scatter slice_scatter "
-    "select_scatter index_put index_put_ _unsafe_view detach alias unfold_copy upsample_nearest2d upsample_nearest1d "
-    "scalar_tensor masked_select nonzero take cummax cummin sgn copysign _local_scalar_dense".split()  # noqa: SIM905 (a list of 80 names reads worse)
+_MOVES = _names(
+    "clone _to_copy copy copy_ cat stack index gather embedding index_select where masked_fill masked_fill_ fill "
+    "fill_ zero_ zeros zeros_like ones ones_like full full_like empty empty_like arange new_zeros new_ones "
+    "new_full new_empty constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d "
+    "flip roll repeat tril triu max min amax amin maximum minimum relu relu_ clamp clamp_min clamp_max hardtanh "
+    "neg abs sign floor ceil round trunc sort topk max_pool2d_with_indices max_pool3d_with_indices lift_fresh "
+    "lift_fresh_copy scatter slice_scatter select_scatter index_put index_put_ _unsafe_view detach alias "
+    "unfold_copy upsample_nearest2d upsample_nearest1d scalar_tensor masked_select nonzero take cummax cummin sgn "
+    "copysign _local_scalar_dense "
 )
 # operators that add up many rounded terms inside: noise on their inputs stands for the roundings in between
-_SUMS = frozenset(
+_SUMS = _names(
     "mm addmm bmm baddbmm mv dot addmv addbmm matmul linear convolution _convolution mkldnn_convolution sum mean var "
     "std var_mean std_mean native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit_no_training "
     "_softmax _log_softmax cumsum cumprod prod logsumexp norm linalg_vector_norm avg_pool2d avg_pool3d "
     "_adaptive_avg_pool2d _adaptive_avg_pool3d _scaled_dot_product_flash_attention_for_cpu _fft_r2c _fft_c2c _fft_c2r "
     "_scaled_dot_product_fused_attention_overrideable scatter_add index_add scatter_reduce _embedding_bag "
     "upsample_bilinear2d upsample_bicubic2d upsample_linear1d grid_sampler_2d _cdist_forward "
-    "_scaled_dot_product_attention_math cudnn_convolution slow_conv_transpose2d".split()  # noqa: SIM905
+    "_scaled_dot_product_attention_math cudnn_convolution slow_conv_transpose2d"
 )
 
 

@@ -1,0 +1,382 @@
+"""Export: the one build of a target: its state, its ONNX bytes, its contract, under one digest.
+
+The idea: a build is what a sender and a receiver of a model would agree on. It is made once, from the first seed as
+it is, in a process that does nothing else; everybody else reads its folder. Runs the native ONNX checker and torch's
+exporters: call it in a child only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from fuzzparity.case import Case
+from fuzzparity.contract import Build, TargetFacts
+from fuzzparity.errors import InvalidTarget
+from fuzzparity.execution import Refusal, Status, normalize_message
+from fuzzparity.sides.environment import environment, packages
+from fuzzparity.sides.files import given_onnx
+from fuzzparity.sides.graph import GraphFacts, read_graph
+from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.ort_side import check_optimizers, check_providers
+from fuzzparity.sides.quiet import quietly
+from fuzzparity.sides.shapes import (
+    AskedDims,
+    asked_dims,
+    contract_of,
+    dynamo_shapes,
+    other_sample,
+    static_dims,
+    torchscript_axes,
+)
+from fuzzparity.sides.state import load_state, save_state, state_digest
+from fuzzparity.sides.tensors import to_tensor
+from fuzzparity.sides.torch_side import TorchSide, site_of
+from fuzzparity.target import Target
+
+__all__ = ["BuildResult", "load_state", "make_build"]
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_MAX_ONE_FILE_BYTES = 1 << 30  # above it weights go beside the model: protobuf ends at 2 GiB
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BuildResult:
+    """Hold the facts of a build, or the refusal of the exporter (`kind` "export_error")."""
+
+    facts: TargetFacts | None = None
+    error: Refusal | None = None
+    kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Exported:
+    """Hold one ONNX model and what was noted while it was made."""
+
+    model: onnx.ModelProto
+    origin: str
+    notes: tuple[str, ...] = ()
+
+
+def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
+    """Export the target, or take its given ONNX, and write `builds_folder/DIGEST`.
+
+    Raises `InvalidTarget` for a target that is wrong: an ONNX that cannot be read, inputs that torch refuses, names
+    that do not fit. A sound target on which the exporter fails is a result with an error.
+    """
+    target = loaded.target
+    check_providers(target.ort)
+    check_optimizers(target.ort.disabled_optimizers)
+    asked = asked_dims(target, loaded.seed)
+    given = given_onnx(target, loaded.folder)
+    weights = state_digest(loaded.module)
+    if given is not None:
+        exported = _Exported(onnx.load_from_string(given), "given")
+    else:
+        try:
+            exported = _export(loaded, asked)
+        except (Exception, SystemExit) as error:
+            _require_first_seed(loaded)
+            return BuildResult(error=_export_refusal(error), kind="export_error")
+    torch_names, mutates = _require_first_seed(loaded)
+    outputs = _output_names(target, torch_names, exported.model)
+    if outputs is None:
+        message = f"torch gives {len(torch_names)} outputs, the exported model {len(exported.model.graph.output)}"
+        return BuildResult(error=Refusal("OutputCount", message, "outputs"), kind="export_error")
+    return BuildResult(_facts(loaded, asked, exported, weights, outputs, mutates, builds_folder))
+
+
+def _facts(
+    loaded: LoadedTarget,
+    asked: AskedDims,
+    exported: _Exported,
+    weights: str,
+    outputs: tuple[str, ...],
+    mutates: bool,
+    builds_folder: Path,
+) -> TargetFacts:
+    target = loaded.target
+    graph = read_graph(exported.model)
+    contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given")
+    static = static_dims(asked, contract)
+    notes = [*exported.notes, *_checked(exported.model)]
+    if static:
+        notes.append(f"asked to be dynamic, static in the ONNX model: {', '.join(static)}")
+    dropped = [item.name for item in contract.inputs if not item.onnx_name]
+    if dropped:
+        notes.append(f"the ONNX model does without input {', '.join(dropped)}")
+    build = _write(loaded, exported, graph, weights, tuple(notes), builds_folder)
+    return TargetFacts(
+        name=loaded.name,
+        spec=loaded.spec,
+        folder=loaded.folder,
+        outputs=outputs,
+        contract=contract,
+        build=build,
+        environment=environment(target.ort, target.ort.providers),
+        has_real_seeds=target.seeds is not None,
+        notes=(*loaded.notes, *(("the module writes to its inputs",) if mutates else ())),
+        confidential=target.confidential,
+        mutates_inputs=mutates,
+        source_line=source_line(loaded.module),
+        tolerance_outputs=_tolerance_outputs(target, outputs),
+    )
+
+
+def _export(loaded: LoadedTarget, asked: AskedDims) -> _Exported:
+    """Export from the first seed, and once more from another sample when asked-for dims came out static."""
+    first = _export_from(loaded, asked, loaded.seed)
+    lost = _lost(loaded, asked, first)
+    if not lost:
+        return first
+    sample = other_sample(asked, loaded.seed)
+    shapes = ", ".join(f"{name}{list(shape)}" for name, shape in sample.shapes.items())
+    again = f"exported again from {shapes}, since {', '.join(lost)} came out static from the first seed"
+    try:
+        second = _export_from(loaded, asked, sample)
+    except Exception as error:  # the first export stands
+        note = f"{again}; that export failed: {_export_refusal(error).message}"
+        return dataclasses.replace(first, notes=(*first.notes, note))
+    if len(_lost(loaded, asked, second)) < len(lost):
+        return dataclasses.replace(second, notes=(*second.notes, again))
+    return dataclasses.replace(first, notes=(*first.notes, f"{again}; that did not help"))
+
+
+def _lost(loaded: LoadedTarget, asked: AskedDims, exported: _Exported) -> tuple[str, ...]:
+    contract = contract_of(loaded.target, loaded.seed, read_graph(exported.model), asked, is_given=False)
+    return static_dims(asked, contract)
+
+
+def _export_from(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> _Exported:
+    export = loaded.target.export
+    module = _exportable(loaded)
+    arguments = tuple(to_tensor(array) for array in sample.inputs.values())
+    keywords: dict[str, Any] = {
+        "input_names": list(sample.inputs),
+        "output_names": list(loaded.target.outputs) if loaded.target.outputs else None,
+        "opset_version": export.opset,
+        "verbose": False,
+        **export.options,
+    }
+    with quietly() as warned, torch.no_grad():
+        if export.exporter == "torchscript":
+            model = _by_torchscript(module, arguments, torchscript_axes(asked), keywords)
+            narrowed: tuple[str, ...] = ()
+        else:
+            if not isinstance(module, torch.export.ExportedProgram):
+                keywords["dynamic_shapes"] = dynamo_shapes(asked, sample, module.forward)
+            program = torch.onnx.export(module, arguments, dynamo=True, optimize=export.optimize, **keywords)
+            model = program.model_proto
+            narrowed = _narrowed(program.exported_program, asked, sample)
+    return _Exported(model, f"exported by {export.exporter}", (*narrowed, *warned))
+
+
+def _by_torchscript(
+    module: Any, arguments: tuple[torch.Tensor, ...], axes: dict[str, dict[int, str]], keywords: dict[str, Any]
+) -> onnx.ModelProto:
+    import io
+
+    buffer = io.BytesIO()
+    torch.onnx.export(module, arguments, buffer, dynamo=False, dynamic_axes=axes or None, **keywords)
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def _exportable(loaded: LoadedTarget) -> Any:
+    """Return what the exporter takes: the program, the module, or a module around a plain callable."""
+    exporter = loaded.target.export.exporter
+    given = loaded.target.module
+    if isinstance(given, torch.export.ExportedProgram):
+        return given if exporter == "dynamo" else loaded.module
+    if isinstance(given, torch.jit.ScriptModule) and exporter == "dynamo":
+        raise InvalidTarget(
+            "export",
+            "a ScriptModule cannot be exported by dynamo",
+            "set export=Export(exporter='torchscript'), or give the nn.Module it was made from, or its ONNX file",
+        )
+    if isinstance(given, torch.nn.Module):
+        return given
+    wrapper = torch.nn.Module()
+    wrapper.forward = given  # the exporter reads its signature from here
+    return wrapper.eval()
+
+
+def _narrowed(program: Any, asked: AskedDims, sample: Case) -> tuple[str, ...]:
+    """Return a note for each dim whose range the exporter made narrower than what was asked."""
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    notes = []
+    for name, value in zip(sample.inputs, values[len(values) - len(sample.inputs) :], strict=False):
+        for dim, one in asked.get(name, {}).items():
+            size = value.shape[dim] if isinstance(value, torch.Tensor) and dim < value.ndim else None
+            found = program.range_constraints.get(size.node.expr) if isinstance(size, torch.SymInt) else None
+            if found is None:
+                continue
+            low, high = int(found.lower), int(found.upper) if found.upper.is_Integer else None
+            if low > max(one.low, 1) or (high is not None and (one.high is None or high < one.high)):
+                notes.append(f"the exporter narrowed {name}[{dim}] to {low}..{'inf' if high is None else high}")
+    return tuple(notes)
+
+
+def _export_refusal(error: BaseException) -> Refusal:
+    """Return an exporter's failure by its cause: torch wraps it in an error whose text is advice."""
+    if isinstance(error, InvalidTarget):
+        raise error
+    cause = error.__cause__ or error
+    lines = [line for line in _ANSI.sub("", str(cause)).splitlines() if line.strip()]
+    return Refusal(type(cause).__name__, normalize_message(" ".join(lines[:3])), site_of(cause))
+
+
+def _require_first_seed(loaded: LoadedTarget) -> tuple[tuple[str, ...], bool]:
+    """Run the module on the first seed; return its own output names and whether it writes to its inputs."""
+    side = TorchSide(loaded)
+    first = side.run(loaded.seed)
+    if first.status is not Status.OK:
+        assert first.refusal is not None
+        shapes = ", ".join(f"{name} {a.dtype.name}{list(a.shape)}" for name, a in loaded.seed.inputs.items())
+        raise InvalidTarget(
+            "run",
+            f"the module refuses its own inputs ({shapes}): {first.refusal.error_class}: {first.refusal.message} "
+            f"({first.refusal.site})",
+            "give inputs that forward takes, by position and in its order",
+        )
+    if not first.outputs:
+        raise InvalidTarget("run", "the module returns no tensor", "return at least one tensor from forward")
+    return side.names(loaded.seed), side.mutates_inputs
+
+
+def _output_names(target: Target, torch_names: Sequence[str], model: onnx.ModelProto) -> tuple[str, ...] | None:
+    """Name the outputs, paired by position; None when an exported model has another number of them."""
+    onnx_names = [value.name for value in model.graph.output]
+    if target.outputs is not None and len(target.outputs) != len(torch_names):
+        raise InvalidTarget(
+            "outputs",
+            f"{len(target.outputs)} output names for {len(torch_names)} outputs: {', '.join(target.outputs)}",
+            f"name each flattened output of forward; the ONNX names are {', '.join(onnx_names)}",
+        )
+    if len(onnx_names) != len(torch_names):
+        if target.onnx is None:
+            return None
+        raise InvalidTarget(
+            "outputs",
+            f"torch gives {len(torch_names)} outputs, the ONNX model {len(onnx_names)}: {', '.join(onnx_names)}",
+            "wrap the module so that forward returns what the ONNX model does, in its order",
+        )
+    if target.outputs is not None:
+        return tuple(target.outputs)
+    return tuple(own or theirs for own, theirs in zip(torch_names, onnx_names, strict=True))
+
+
+def _tolerance_outputs(target: Target, outputs: Sequence[str]) -> tuple[str, ...]:
+    names = [key.partition("[")[0] for key in target.tolerances]
+    for name in names:
+        if name not in outputs:
+            raise InvalidTarget("declare", f"tolerances name output {name!r}", f"the outputs: {', '.join(outputs)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _checked(model: onnx.ModelProto) -> tuple[str, ...]:
+    """Return a note when the full ONNX checker finds fault; ORT may still take the model."""
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        return (f"the ONNX checker says: {text[:300]}",)
+    return ()
+
+
+def canonical_digest(model: onnx.ModelProto) -> str:
+    """Return the sha256 of a model without what names its source (stack traces, documentation, producer)."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    bare.ClearField("producer_version")
+    bare.ClearField("doc_string")
+    del bare.metadata_props[:]
+    digest = hashlib.sha256()
+    graphs: list[Any] = [bare.graph, *bare.functions]
+    while graphs:
+        graph = graphs.pop()
+        graph.ClearField("doc_string")
+        del graph.metadata_props[:]
+        for node in graph.node:
+            node.ClearField("doc_string")
+            del node.metadata_props[:]
+            for attribute in node.attribute:
+                graphs.extend([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
+        for value in graph.value_info:
+            del value.metadata_props[:]
+    for tensor in bare.graph.initializer:  # one by one: a message above 2 GiB cannot be serialized
+        digest.update(tensor.SerializeToString(deterministic=True))
+    del bare.graph.initializer[:]
+    digest.update(bare.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def _write(
+    loaded: LoadedTarget,
+    exported: _Exported,
+    graph: GraphFacts,
+    weights: str,
+    notes: tuple[str, ...],
+    builds_folder: Path,
+) -> Build:
+    """Write the build's folder in one step: into a temporary one that is renamed."""
+    export = loaded.target.export
+    onnx_digest = canonical_digest(exported.model)
+    versions = packages()
+    words = [weights, onnx_digest, exported.origin, export.exporter, export.opset, export.optimize, versions]
+    digest = hashlib.sha256(json.dumps([*words, sorted(map(str, export.options))]).encode()).hexdigest()
+    folder = builds_folder / digest
+    temporary = builds_folder / f".tmp-{os.getpid()}-{digest[:12]}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    _save_model(exported.model, temporary / "model.onnx")
+    save_state(loaded.module, temporary / "state.safetensors")
+    build = Build(
+        digest=digest,
+        folder=str(folder),
+        origin=exported.origin,
+        state_digest=weights,
+        onnx_digest=onnx_digest,
+        onnx_bytes=sum(file.stat().st_size for file in temporary.glob("model.onnx*")),
+        nodes=graph.nodes,
+        opset_requested=export.opset if exported.origin != "given" else None,
+        opset_obtained=graph.opset,
+        computing_dtype=graph.computing_dtype,
+        versions=versions,
+        notes=notes,
+    )
+    (temporary / "build.json").write_text(json.dumps(dataclasses.asdict(build), indent=1), encoding="utf-8")
+    try:
+        temporary.rename(folder)
+    except OSError:  # the same build was made before
+        shutil.rmtree(temporary)
+        if not (folder / "build.json").is_file():
+            raise
+    return build
+
+
+def _save_model(model: onnx.ModelProto, path: Path) -> None:
+    if model.ByteSize() < _MAX_ONE_FILE_BYTES:
+        path.write_bytes(model.SerializeToString(deterministic=True))
+    else:
+        onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data")
+
+
+def source_line(module: Any) -> str:
+    """Return "file.py:12" of a module's forward, or of a callable; "" where Python does not know."""
+    forward = type(module).forward if isinstance(module, torch.nn.Module) else module
+    try:
+        file, line = inspect.getsourcefile(forward), inspect.getsourcelines(forward)[1]
+    except (TypeError, OSError, AttributeError):
+        return ""
+    return f"{Path(file).name}:{line}" if file else ""

@@ -35,6 +35,7 @@ from fuzzparity.sides.shapes import (
     AskedDims,
     asked_dims,
     contract_of,
+    contract_without_model,
     dynamo_shapes,
     other_sample,
     static_dims,
@@ -45,7 +46,7 @@ from fuzzparity.sides.tensors import to_tensor
 from fuzzparity.sides.torch_side import TorchSide, site_of
 from fuzzparity.target import Target
 
-__all__ = ["BuildResult", "load_state", "make_build"]
+__all__ = ["BuildResult", "facts_without_model", "load_state", "make_build"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_ONE_FILE_BYTES = 1 << 30  # above it weights go beside the model: protobuf ends at 2 GiB
@@ -95,6 +96,42 @@ def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
         message = f"torch gives {len(torch_names)} outputs, the exported model {len(exported.model.graph.output)}"
         return BuildResult(error=Refusal("OutputCount", message, "outputs"), kind="export_error")
     return BuildResult(_facts(loaded, asked, exported, weights, outputs, mutates, builds_folder))
+
+
+def facts_without_model(loaded: LoadedTarget) -> TargetFacts:
+    """Return the facts of a target that could not be exported, as far as the target itself says them."""
+    target = loaded.target
+    names, mutates = _require_first_seed(loaded)
+    given = list(target.outputs) if target.outputs and len(target.outputs) == len(names) else names
+    weights, versions = state_digest(loaded.module), packages()
+    origin = f"not exported by {target.export.exporter}"
+    build = Build(
+        digest=hashlib.sha256(json.dumps([weights, origin, versions]).encode()).hexdigest(),
+        folder="",
+        origin=origin,
+        state_digest=weights,
+        onnx_digest="",
+        onnx_bytes=0,
+        nodes=0,
+        opset_requested=target.export.opset,
+        opset_obtained=0,
+        computing_dtype="float32",
+        versions=versions,
+    )
+    return TargetFacts(
+        name=loaded.name,
+        spec=loaded.spec,
+        folder=loaded.folder,
+        outputs=tuple(name or f"output_{place}" for place, name in enumerate(given)),
+        contract=contract_without_model(target, loaded.seed, asked_dims(target, loaded.seed)),
+        build=build,
+        environment=environment(target.ort, target.ort.providers),
+        has_real_seeds=target.seeds is not None,
+        notes=loaded.notes,
+        confidential=target.confidential,
+        mutates_inputs=mutates,
+        source_line=source_line(loaded.module),
+    )
 
 
 def _facts(

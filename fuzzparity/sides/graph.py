@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -239,19 +239,19 @@ def _integer(node: NodeProto, name: str) -> int:
 
 
 def _constants(tables: _Tables) -> tuple[float, ...]:
+    """Return numbers that stand in the graph: scalars first, then attributes, then elements of small tensors."""
     found: dict[float, None] = {}
-    for array in tables.small.values():
-        for value in array.reshape(-1).tolist():
-            if math.isfinite(value):
-                found.setdefault(float(value))
-        if len(found) >= MAX_CONSTANTS:
-            break
+
+    def take(values: Iterable[float]) -> None:
+        found.update(dict.fromkeys(float(value) for value in values if math.isfinite(value)))
+
+    take(float(array.reshape(-1)[0]) for array in tables.small.values() if array.size == 1)
     for node in tables.nodes:
         for attribute in node.attribute:
-            values = [attribute.f] if attribute.type == AttributeProto.FLOAT else list(attribute.floats[:SMALL])
-            for value in values:
-                if math.isfinite(value):
-                    found.setdefault(float(value))
+            take([attribute.f] if attribute.type == AttributeProto.FLOAT else attribute.floats[:SMALL])
+    for array in sorted(tables.small.values(), key=lambda array: array.size):
+        if len(found) < MAX_CONSTANTS:
+            take(array.reshape(-1).tolist())
     return tuple(found)[:MAX_CONSTANTS]
 
 

@@ -36,7 +36,7 @@ class LoadedTarget:
     """Hold a target in memory.
 
     `folder`: where its own file lies ("" for a module name). `seed`: its first seed. `module`: what torch calls; it is
-    `target.module`, or the module inside it when that is an ExportedProgram.
+    `target.module`, or the module inside it when that is an ExportedProgram. `device`: where torch runs it.
     """
 
     target: Target
@@ -46,6 +46,7 @@ class LoadedTarget:
     notes: tuple[str, ...]
     seed: Case
     module: Callable[..., Any]
+    device: str = "cpu"
 
 
 def load_target(

@@ -233,7 +233,7 @@ class _RoundingMode(_Float64Mode):
         schema = func._schema
         if schema.is_mutable:
             for leaf in _pytree.tree_leaves(out):
-                if _is_double(leaf):
+                if _is_double(leaf) or _is_complex(leaf):
                     leaf.copy_(self._rounded(leaf))
             return out
         rounded = _pytree.tree_map(self._rounded, out)
@@ -243,6 +243,8 @@ class _RoundingMode(_Float64Mode):
         return rounded
 
     def _rounded(self, value: Any) -> Any:
+        if _is_complex(value):
+            return torch.view_as_complex(self._rounded(torch.view_as_real(value.resolve_conj())))
         if not _is_double(value) or value.layout != torch.strided:
             return value
         bits = value.contiguous().view(torch.int64)
@@ -252,7 +254,7 @@ class _RoundingMode(_Float64Mode):
         return torch.where(torch.isnan(value), value, rounded)
 
     def _noisy(self, value: Any) -> Any:
-        if not _is_double(value):
+        if not _is_double(value) and not _is_complex(value):
             return value
         signs = torch.randint(0, 2, value.shape, generator=self._generator, dtype=torch.int64) * 2 - 1
         return value * (1.0 + self._unit * signs)
@@ -262,7 +264,17 @@ def _is_double(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.float64 and value.numel() > 0
 
 
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.complex128 and value.numel() > 0
+
+
 def _same(a: Any, b: Any) -> bool:
     """Tell whether rounding changed nothing: such a result was plausibly computed exactly (a count, a mask)."""
     pairs = zip(_pytree.tree_leaves(a), _pytree.tree_leaves(b), strict=True)
-    return all(not _is_double(x) or bool(torch.equal(x.nan_to_num(), y.nan_to_num())) for x, y in pairs)
+    return all(_real_equal(x, y) for x, y in pairs)
+
+
+def _real_equal(x: Any, y: Any) -> bool:
+    if _is_complex(x):
+        x, y = torch.view_as_real(x.resolve_conj()), torch.view_as_real(y.resolve_conj())
+    return not _is_double(x) or bool(torch.equal(x.nan_to_num(), y.nan_to_num()))

@@ -226,6 +226,21 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
     return Contract(tuple(inputs), graph.sizes, graph.constants)
 
 
+def contract_without_model(target: Target, seed: Case, asked: AskedDims) -> Contract:
+    """Return the contract as the target alone declares it: no ONNX input is paired with any of its inputs."""
+    dims = {
+        name: tuple(
+            (asked[name][dim].name or f"{name}_{dim}") if dim in asked.get(name, {}) else size
+            for dim, size in enumerate(array.shape)
+        )
+        for name, array in seed.inputs.items()
+    }
+    inputs = tuple(GraphInput(name, array.dtype.name, dims[name]) for name, array in seed.inputs.items())
+    graph = GraphFacts(inputs, (), nodes=0, opset=0, computing_dtype="float32")
+    contract = contract_of(target, seed, graph, asked, is_given=False)
+    return Contract(tuple(dataclasses.replace(item, onnx_name="") for item in contract.inputs))
+
+
 def pair_inputs(names: Sequence[str], graph: GraphFacts) -> dict[str, GraphInput | None]:
     """Pair target inputs with ONNX inputs, by name, else by position; None for one that the export dropped."""
     by_name = {item.name: item for item in graph.inputs}

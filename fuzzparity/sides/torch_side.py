@@ -31,7 +31,10 @@ class TorchSide:
     def __init__(self, loaded: LoadedTarget, output_names: Sequence[str] | None = None) -> None:
         self.output_names = tuple(output_names or ())
         self.mutates_inputs = False
+        self._device = torch.device(loaded.device)
         self._module = loaded.module
+        if self._device.type != "cpu" and isinstance(loaded.module, torch.nn.Module):
+            self._module = loaded.module.to(self._device)
         self._state = StateGuard(loaded.module)
 
     @property
@@ -43,7 +46,7 @@ class TorchSide:
         """Run one case; inputs go by position, in the case's order."""
         started = perf_counter()
         try:
-            tensors = [to_tensor(array) for array in case.inputs.values()]
+            tensors = [to_tensor(array).to(self._device) for array in case.inputs.values()]
             started = perf_counter()
             # no_grad and not inference_mode: inference tensors have no version counter, by which writes are detected,
             # and a module that stores one in a buffer could not be exported or trained after it
@@ -61,7 +64,7 @@ class TorchSide:
     def names(self, case: Case) -> tuple[str, ...]:
         """Return the output names that the module itself gives (dict keys, fields); "" for a place without one."""
         with torch.no_grad():
-            result = self._module(*(to_tensor(array) for array in case.inputs.values()))
+            result = self._module(*(to_tensor(array).to(self._device) for array in case.inputs.values()))
         self._state.restore()
         return output_names(result)
 

@@ -7,7 +7,6 @@ integrity_check does not see a byte that changed inside a row: measured, 28 of 4
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import Any
 
 from fuzzparity.errors import CorpusError
@@ -15,7 +14,7 @@ from fuzzparity.errors import CorpusError
 CHUNK_BYTES = 1 << 20
 MAX_BLOB_BYTES = 1 << 31
 COMPRESS_FROM_BYTES = 4096
-_SAMPLE_BYTES = 1 << 18
+_SAMPLE_BYTES = 1 << 16
 
 
 def store(db: Any, kind: str, data: bytes) -> str:
@@ -63,13 +62,14 @@ def _compress(data: bytes) -> tuple[str, bytes]:
     """Return compression and stored bytes; weights and noise, which hardly compress, stay as they are."""
     if len(data) < COMPRESS_FROM_BYTES:
         return "", data
-    middle = len(data) // 2
-    sample = data[middle : middle + _SAMPLE_BYTES]
-    if len(data) > 4 * _SAMPLE_BYTES and len(zlib.compress(sample, 1)) > 0.9 * len(sample):
-        return "", data
     import zstandard
 
-    packed = zstandard.ZstdCompressor(level=3).compress(data)
+    compressor = zstandard.ZstdCompressor(level=3)
+    middle = len(data) // 2
+    sample = data[middle : middle + _SAMPLE_BYTES]
+    if len(data) > 4 * _SAMPLE_BYTES and len(compressor.compress(sample)) > 0.9 * len(sample):
+        return "", data
+    packed = compressor.compress(data)
     return ("zstd", packed) if len(packed) < 0.9 * len(data) else ("", data)
 
 

@@ -7,6 +7,7 @@ because the numpy API of safetensors knows neither bfloat16 nor float8, loses th
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -57,16 +58,21 @@ _CARRIED: dict[str, str] = {  # dtypes without a tag: stored under another one, 
 }
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+_name = functools.cache(lambda dtype: str(dtype.name))  # numpy builds the name anew each time
+
+
 def _dtype(name: str) -> _Dtype:
     return np.dtype(getattr(ml_dtypes, name, name)).newbyteorder("<")
 
 
 _DTYPES: dict[str, _Dtype] = {name: _dtype(name) for name in (*_TAGS, *_CARRIED)}
+_NATIVE: dict[_Dtype, _Dtype] = {dtype: dtype.newbyteorder("=") for dtype in _DTYPES.values()}
 _NAMES: dict[str, str] = {tag: name for name, tag in _TAGS.items()}
 
 
 def encode(arrays: Mapping[str, Array]) -> bytes:
-    """Return named tensors in safetensors form; the order of names is kept in the metadata.
+    """Return named tensors in safetensors form; the metadata keeps their order when the file has another.
 
     InvalidCase for a dtype that is no tensor (object, text, dates), and beyond `MAX_BYTES`.
     """
@@ -75,26 +81,27 @@ def encode(arrays: Mapping[str, Array]) -> bytes:
     chunks: list[bytes] = []
     offset = 0
     # widest first: every tensor is then aligned in the file, as other readers of the form expect
-    for name in sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize):
+    names = sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize)
+    for name in names:
         array = arrays[name]
-        dtype, shape = array.dtype.name, list(array.shape)
+        dtype, shape = _name(array.dtype), list(array.shape)
         if name == "__metadata__" or dtype not in _DTYPES:
             raise InvalidCase(_refused(name, dtype))
-        tag = _TAGS.get(dtype)
-        if tag is None:
+        tag = _TAGS.get(dtype, "")
+        if not tag:
             carried[name] = dtype
             tag = _CARRIED[dtype]
             shape = [*shape, 2] if dtype == "complex128" else shape
-        chunks.append(array.astype(_DTYPES[dtype], copy=False).tobytes())
+        chunks.append((array if array.dtype == _DTYPES[dtype] else array.astype(_DTYPES[dtype])).tobytes())
         end = offset + len(chunks[-1])
         entries[name] = {"dtype": tag, "shape": shape, "data_offsets": [offset, end]}
         offset = end
     if offset > MAX_BYTES:
         raise InvalidCase(f"tensors of {offset:,} bytes were given; at most {MAX_BYTES:,} can be stored")
-    metadata = {"order": json.dumps(list(arrays))}
-    if carried:
-        metadata["dtypes"] = json.dumps(carried)
-    header = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
+    metadata = {"dtypes": json.dumps(carried)} if carried else {}
+    if names != list(arrays):
+        metadata["order"] = json.dumps(list(arrays))
+    header = _compact({"__metadata__": metadata, **entries} if metadata else entries).encode()
     header += b" " * (-len(header) % 8)
     return b"".join((len(header).to_bytes(8, "little"), header, *chunks))
 
@@ -189,6 +196,8 @@ def _metadata(metadata: Any) -> tuple[list[str], dict[str, str]]:
     """Return the order of names and the dtypes of carried tensors; both may be missing (another writer's file)."""
     if not isinstance(metadata, dict):
         raise _malformed("its metadata is no JSON object")
+    if not metadata:
+        return [], {}
     try:
         order = json.loads(metadata.get("order", "[]"))
         carried = json.loads(metadata.get("dtypes", "{}"))
@@ -232,7 +241,7 @@ def _are_sizes(value: Any) -> bool:
 
 def _array(name: str, dtype: _Dtype, shape: tuple[int, ...], data: memoryview) -> Array:
     """Return an own copy of the bytes as an array of native byte order."""
-    native = dtype.newbyteorder("=")
+    native = _NATIVE[dtype]
     try:
         if not len(data):
             return np.empty(shape, native)

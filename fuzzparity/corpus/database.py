@@ -6,8 +6,8 @@ kill -9. One process writes (the campaign's parent holds a lock), any number rea
 
 from __future__ import annotations
 
+import os
 import sqlite3
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +38,7 @@ class Corpus(CorpusReader):
         """Wrap an open database; use `Corpus.open`."""
         super().__init__(db, path)
         self._lock = lock
+        self._outputs: dict[str, tuple[str, ...]] = {}  # by campaign
 
     @classmethod
     def open(cls, path: Path, *, create: bool = False, read_only: bool = False, exclusive: bool = True) -> Self:
@@ -84,7 +85,7 @@ class Corpus(CorpusReader):
         next_sequence: int = 0,
     ) -> str:
         """Store build (with its model files), environment and facts, and return the id of a new campaign."""
-        campaign_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:8]}"
+        campaign_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.urandom(4).hex()}"
         with transaction(self.db):
             self._store_build(facts.name, facts.build)
             self._store_environment(facts.environment)
@@ -370,8 +371,10 @@ class Corpus(CorpusReader):
         }
 
     def _output_names(self, campaign_id: str) -> Sequence[str]:
-        facts = self.facts(campaign_id)
-        return facts.outputs if facts else ()
+        if campaign_id not in self._outputs:
+            facts = self.facts(campaign_id)
+            self._outputs[campaign_id] = facts.outputs if facts else ()
+        return self._outputs[campaign_id]
 
     def _build_of(self, campaign_id: str) -> str:
         found = self._rows("select build_digest from campaigns where campaign_id = ?", [campaign_id])

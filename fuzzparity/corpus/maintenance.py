@@ -6,7 +6,6 @@ The idea: each goes once over every row and trusts none of them; what is wrong i
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from collections import defaultdict
 from typing import Any
 
@@ -14,6 +13,7 @@ from fuzzparity.case import sort_key
 from fuzzparity.corpus import blobs, rows
 from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import KeptCase, Merged
+from fuzzparity.corpus.schema import DATABASE_ERRORS
 from fuzzparity.errors import CorpusError, InvalidUsage
 
 MERGE_BYTES = 256 << 20  # of one case from another corpus
@@ -35,13 +35,13 @@ def verify(corpus: CorpusReader) -> list[str]:
     problems: list[str] = []
     try:
         said = [str(row[0]) for row in corpus.db.conn.execute("pragma integrity_check(100)")]
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         return [f"SQLite cannot read the file: {error}"]
     problems += [f"integrity_check: {line}" for line in said if line != "ok"]
     for step in (_verify_blobs, _verify_rows, _verify_references):
         try:
             problems += step(corpus)
-        except (CorpusError, sqlite3.Error) as error:
+        except (CorpusError, *DATABASE_ERRORS) as error:
             problems.append(str(error))
     return problems
 
@@ -51,7 +51,7 @@ def _verify_blobs(corpus: CorpusReader) -> list[str]:
     for row in corpus._rows("select sha256 from blobs"):
         try:
             blobs.load(corpus.db, row["sha256"])
-        except (CorpusError, sqlite3.Error) as error:
+        except (CorpusError, *DATABASE_ERRORS) as error:
             problems.append(str(error))
     return problems
 
@@ -62,14 +62,14 @@ def _verify_rows(corpus: CorpusReader) -> list[str]:
         try:
             rows.case_row_of(row)
             rows.load_case(corpus.db, row["digest"], row["blob_sha256"])
-        except (CorpusError, sqlite3.Error) as error:
+        except (CorpusError, *DATABASE_ERRORS) as error:
             problems.append(str(error))
     for row in corpus._rows("select * from findings"):
         try:
             rows.finding_of(row)
             for side in ("expected", "actual"):
                 rows.load_execution(corpus.db, side, row)
-        except (CorpusError, sqlite3.Error) as error:
+        except (CorpusError, *DATABASE_ERRORS) as error:
             problems.append(str(error))
     return problems
 
@@ -140,7 +140,7 @@ def merge(corpus: CorpusReader, source: CorpusReader) -> Merged:
             seen += 1
         try:
             kept = _kept(source, row)
-        except (CorpusError, sqlite3.Error) as error:
+        except (CorpusError, *DATABASE_ERRORS) as error:
             problems.append(str(error))
             continue
         rows.store_case(corpus.db, kept, f"merged:{row['campaign_id']}", str(row["build_digest"]), in_pool=True)

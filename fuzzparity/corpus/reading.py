@@ -25,7 +25,7 @@ from fuzzparity.corpus.records import (
     Snapshot,
     Statistics,
 )
-from fuzzparity.corpus.schema import Database
+from fuzzparity.corpus.schema import DATABASE_ERRORS, Database
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.execution import Environment
 from fuzzparity.finding import Finding
@@ -353,7 +353,7 @@ class CorpusReader:
         """Return all rows of a query; a damaged or foreign file is a CorpusError."""
         try:
             return list(self.db.query(sql, list(given)))
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             raise CorpusError(f"{self.path} cannot be read: {error}; try `fuzzparity corpus verify`") from error
 
     def _value(self, sql: str, given: Sequence[Any] = ()) -> Any:

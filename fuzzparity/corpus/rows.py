@@ -15,7 +15,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus import blobs, codec
 from fuzzparity.corpus.plain import dumps, from_plain, loads
 from fuzzparity.corpus.records import CaseRow, KeptCase
-from fuzzparity.corpus.schema import Database, now
+from fuzzparity.corpus.schema import DATABASE_ERRORS, Database, now
 from fuzzparity.errors import CorpusError, InvalidCase
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
@@ -44,7 +44,7 @@ def reading(what: str) -> Iterator[None]:
         yield
     except (InvalidCase, CorpusError) as error:
         raise CorpusError(f"{what} cannot be read: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, *DATABASE_ERRORS) as error:
         raise CorpusError(f"{what} cannot be read: {type(error).__name__}: {error}") from error
 
 

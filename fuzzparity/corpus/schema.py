@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from fuzzparity.errors import CorpusError
 
 APPLICATION_ID = 0x46505459  # "FPTY", in the header of the file (https://sqlite.org/pragma.html#pragma_application_id)
 BUSY_SECONDS = 20.0
+# what reading a damaged file raises: the message of SQLite may quote the damage and then is no UTF-8
+DATABASE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 
 Database = Any  # sqlite_utils.Database: imported when a database is opened, since it takes 0.06 s
 
@@ -187,7 +188,7 @@ def connect(path: Path, *, create: bool, read_only: bool) -> Database:
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         raise _unusable(path, error) from error
     return db
 
@@ -208,7 +209,7 @@ def transaction(db: Database) -> Iterator[None]:
                 db.conn.execute("rollback")
             raise
         db.conn.execute("commit")
-    except sqlite3.Error as error:
+    except DATABASE_ERRORS as error:
         if db.conn.in_transaction:  # a commit that failed
             db.conn.execute("rollback")
         raise CorpusError(f"the corpus cannot be written: {error}; nothing of this step was stored") from error
@@ -224,6 +225,8 @@ def check_file(path: Path, *, create: bool, read_only: bool = False) -> None:
                 raise CorpusError(f"{path} does not exist; a corpus is made by `fuzzparity fuzz` or `import`")
             path.parent.mkdir(parents=True, exist_ok=True)
             return
+        if not path.is_file():
+            raise CorpusError(f"{path} is a device or pipe; a database file was wanted, such as corpus.sqlite")
         with path.open("rb") as file:
             head = file.read(16)
     except OSError as error:
@@ -236,7 +239,10 @@ def check_file(path: Path, *, create: bool, read_only: bool = False) -> None:
 
 def _read_only_connection(path: Path) -> sqlite3.Connection:
     """Open for reading only. SQLite needs the -shm file of a WAL database, and makes it if the folder lets it."""
-    uri = f"file:{quote(str(path.absolute()))}"
+    name = str(path.absolute())
+    for special in "%?#":  # of a URI file name: https://sqlite.org/uri.html
+        name = name.replace(special, f"%{ord(special):02x}")
+    uri = f"file:{name}"
     connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=BUSY_SECONDS)
     try:
         connection.execute("select 1 from sqlite_master limit 1").fetchone()
@@ -302,7 +308,7 @@ def _migrate(db: Database, path: Path, *, is_new: bool, read_only: bool) -> None
             db["migrations"].insert({"name": name, "applied_at": now()})
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> CorpusError:
+def _unusable(path: Path, error: Exception) -> CorpusError:
     text = str(error)
     if "locked" in text or "busy" in text:
         return CorpusError(f"{path} is locked by another program ({text}); close it and try again")

@@ -1,10 +1,12 @@
 import dataclasses
 import json
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
-from fuzzparity.errors import CorpusError, InvalidUsage
+from fuzzparity.errors import CorpusError, FuzzparityError, InvalidUsage
 from fuzzparity.execution import Status
 from fuzzparity.finding import Confirmation, Stage
 from fuzzparity.target import Ort
@@ -340,6 +342,36 @@ def test_truncated_newer_and_disguised_files_are_refused(corpus, path, tmp_path)
         for how in ({}, {"read_only": True}):
             with pytest.raises(CorpusError, match=said):
                 Corpus.open(file, **how)
+
+
+def test_a_file_with_random_damage_is_read_right_or_refused(corpus, facts, make_suspect, path, tmp_path):
+    campaign = corpus.begin_campaign(facts, "fuzz", 0)
+    corpus.keep_cases(campaign, [kept(1, features={"f"})])
+    corpus.suspect(campaign, make_suspect(), 0.5)
+    corpus.copy_to(tmp_path / "copy.sqlite")
+    sound = (tmp_path / "copy.sqlite").read_bytes()
+    chance = random.Random(0)
+    for number in range(60):
+        damaged = bytearray(sound)
+        for _ in range(chance.choice((1, 5, 200))):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        file = tmp_path / f"{number}.sqlite"
+        file.write_bytes(damaged)
+        try:
+            with Corpus.open(file, read_only=True) as reader:
+                reader.verify()
+                for ask in (reader.findings, reader.campaigns, reader.statistics, reader.resume_state, reader.pool):
+                    ask()
+                reader.finding_payload(make_suspect().bucket.finding_id)
+        except FuzzparityError:
+            pass
+
+
+def test_devices_and_pipes_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for file in (tmp_path / "fifo", Path("/dev/null")):
+        with pytest.raises(CorpusError, match="device or pipe"):
+            Corpus.open(file, create=True)
 
 
 def test_an_empty_file_left_by_a_killed_start_becomes_a_corpus(tmp_path):

@@ -32,6 +32,10 @@ class InvalidTarget(FuzzparityError):
         self.advice = advice
         self.detail = detail
 
+    def __reduce__(self) -> tuple[type[InvalidTarget], tuple[str, str, str, str]]:
+        """Travel between processes with all four fields."""
+        return InvalidTarget, (self.stage, self.problem, self.advice, self.detail)
+
     def __str__(self) -> str:
         """Say stage, problem and advice as one paragraph."""
         advice = f"\n  What to do: {self.advice}" if self.advice else ""

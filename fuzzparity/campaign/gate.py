@@ -19,8 +19,8 @@ from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy, calibrate
-from fuzzparity.sides.export import make_build
-from fuzzparity.sides.load import read_seeds
+from fuzzparity.sides.export import facts_without_model, make_build
+from fuzzparity.sides.files import read_seeds
 from fuzzparity.verdict import Kind
 from fuzzparity.work.loader import Context
 
@@ -28,13 +28,13 @@ CALIBRATION_SEEDS = 64
 _SEED_BYTES = 1 << 30
 
 
-def build(context: Context, folder: str) -> TargetFacts | Refusal:
+def build(context: Context, folder: str) -> tuple[TargetFacts, Refusal | None, Case]:
     """Export or take the twin and save it under `folder`; a Refusal says why a sound target could not be exported."""
     result = make_build(context.loaded, Path(folder))
     if result.facts is not None:
-        return result.facts
+        return result.facts, None, context.loaded.seed
     assert result.error is not None
-    return result.error
+    return facts_without_model(context.loaded), result.error, context.loaded.seed
 
 
 def gate(context: Context, spec: GateSpec) -> GateReport:
@@ -75,7 +75,6 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         slowest,
         True,
         tuple(skipped),
-        mutates_inputs=twin.pair.mutates_inputs,
     )
 
 

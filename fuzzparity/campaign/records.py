@@ -44,8 +44,6 @@ class GateReport:
     loaded: bool  # ORT could open the model
     skipped_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    labels: dict[str, object] = field(default_factory=dict)
-    mutates_inputs: bool = False
 
 
 PROBE_JOB = "fuzzparity.campaign.probing:probe"

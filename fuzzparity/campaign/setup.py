@@ -103,7 +103,7 @@ def build_twin(pool: Pool, where: Places, limits: Limits) -> tuple[TargetFacts, 
             "try the other exporter (Export(exporter='torchscript') or 'dynamo')",
             pool.log_tail(),
         )
-    facts, refusal = answer
+    facts, refusal, case = answer
     if refusal is None:
         return facts, []
     verdict = Verdict(
@@ -114,7 +114,6 @@ def build_twin(pool: Pool, where: Places, limits: Limits) -> tuple[TargetFacts, 
         blame="export",
         headline=f"the module cannot be exported: {refusal.error_class}: {refusal.message}",
     )
-    case = Case(dict(facts.first_seed))
     actual = Execution(ORT, Status.REFUSED, refusal=refusal, phase="load")
     suspect = Suspect(
         bucket_of(facts.build.digest, case, verdict),
@@ -163,8 +162,6 @@ def _take_report(prepared: Prepared, report: GateReport) -> None:
     prepared.limits = replace(prepared.limits, run_seconds=run_limit_seconds(report.slowest_seconds))
     prepared.notes += report.notes
     prepared.notes += [f"seed file skipped: {text}" for text in report.skipped_files]
-    if report.mutates_inputs:
-        prepared.notes.append("the module writes to its inputs: each side gets its own copy")
 
 
 def suspect_of_death(facts: TargetFacts, twin: TwinSpec | None, exit_: Exit, case: Case, lineage: Lineage) -> Suspect:

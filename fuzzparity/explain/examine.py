@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuzzparity.case import Case, Lineage
 from fuzzparity.explain.investigate import pair_alone
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
 from fuzzparity.finding import Suspect, bucket_of
-from fuzzparity.sides.load import read_seeds
+from fuzzparity.sides.files import read_seeds
 from fuzzparity.work.loader import Context
 
 
 def read(context: Context, spec: InputSpec) -> tuple[list[tuple[str, Case]], list[str]]:
     """Read files and folders; what cannot be read is returned by name and reason."""
     skipped: list[str] = []
-    cases = list(read_seeds(context.loaded, spec.paths, skipped, with_declared=False))
-    return cases, skipped
+    without_own = replace(context.loaded, target=replace(context.loaded.target, seeds=None))
+    return list(read_seeds(without_own, spec.paths, skipped)), skipped
 
 
 def examine(context: Context, spec: ExamineSpec) -> Examined:

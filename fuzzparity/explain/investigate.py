@@ -19,7 +19,7 @@ from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Bucket, Confirmation, Suspect, bucket_of
 from fuzzparity.minimize.loop import minimize
 from fuzzparity.oracle.judge import Oracle
-from fuzzparity.verdict import Judgement, Kind, Realism, Verdict
+from fuzzparity.verdict import Judgement, Kind, Verdict
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.limits import CONFIRM_FACTOR, Limits
@@ -49,18 +49,19 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     last = pair_alone(context, spec.twin, case, _limits(context, suspect))
     verdict = _matching(suspect.bucket, case, last.judgement)
     if verdict is None:  # the smallest case does not come back in a fresh session: keep the one that did
-        case = suspect.case
-        verdict, last = confirmation.verdict, _as_pairing(confirmation)
+        return Investigation(
+            suspect,
+            confirmation,
+            suspect.case,
+            confirmation.verdict,
+            confirmation.expected,
+            confirmation.actual,
+            suspect.realism,
+            executions,
+        )
+    realism = last.judgement.realism
     return Investigation(
-        suspect,
-        confirmation,
-        case,
-        verdict,
-        last.expected if last else None,
-        last.actual if last else None,
-        last.judgement.realism if last else Realism.UNKNOWN,
-        executions,
-        fixpoint,
+        suspect, confirmation, case, verdict, last.expected, last.actual, realism, executions, fixpoint
     )
 
 
@@ -83,12 +84,6 @@ def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
         return Confirmation(0, tries, last.judgement, None, last.expected, last.actual)
     verdict, pairing = found
     return Confirmation(shown, tries, pairing.judgement, verdict, pairing.expected, pairing.actual)
-
-
-def _as_pairing(confirmation: Confirmation) -> Pairing | None:
-    if confirmation.expected is None or confirmation.actual is None or confirmation.judgement is None:
-        return None
-    return Pairing(confirmation.expected, confirmation.actual, confirmation.judgement)
 
 
 def _limits(context: Context, suspect: Suspect, factor: float = 1.0) -> Limits:

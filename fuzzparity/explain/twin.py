@@ -15,7 +15,7 @@ from fuzzparity.generate.contract import breach
 from fuzzparity.oracle.judge import Oracle, Screening
 from fuzzparity.sides.export import load_state
 from fuzzparity.sides.pair import Pair, open_pair
-from fuzzparity.sides.torch_side import Referee
+from fuzzparity.sides.referee import Referee
 from fuzzparity.verdict import Judgement, Realism
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context

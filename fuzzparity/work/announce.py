@@ -50,7 +50,8 @@ class Announcer:
 
     def __init__(self, path: Path) -> None:
         """Create or truncate the map at `path`."""
-        self._file = open(path, "w+b")  # noqa: SIM115 - lives as long as the process
+        self._path = path
+        path.unlink(missing_ok=True)
         self._grow(_FIRST_BYTES)
         self._sequence = -1
         self._started_ns = 0
@@ -60,11 +61,15 @@ class Announcer:
         self._header(b"")
 
     def _grow(self, size: int) -> None:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(self._file.fileno(), 0, size)  # a full disk is an OSError here, else a SIGBUS later
-        else:
-            os.ftruncate(self._file.fileno(), size)
-        self._map = mmap.mmap(self._file.fileno(), size)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, size)  # a full disk is an OSError here, else a SIGBUS later
+            else:
+                os.ftruncate(descriptor, size)
+            self._map = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
 
     def _header(self, side: bytes) -> None:
         _HEADER.pack_into(

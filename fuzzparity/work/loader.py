@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fuzzparity.errors import FuzzparityError, InvalidTarget
+from fuzzparity.errors import FuzzparityError
 from fuzzparity.work.alone import FAULT_EXIT
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.limits import Limits, die_with_parent, limit_memory, no_core_dump
@@ -40,7 +40,6 @@ class LoadSpec:
     onnx: str | None = None
     torch_file: str | None = None
     seeds: tuple[str, ...] = ()
-    cwd: str = "."
     preload: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     provider_options: tuple[str, ...] = ()  # "EP.KEY=VALUE"
@@ -58,10 +57,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """Answer a LoadSpec: the target is wrong, or (`is_ours`) we are."""
+    """Answer a LoadSpec: the target is wrong, or (with `fault`) we are."""
 
-    error: tuple[str, str, str, str]  # stage, problem, advice, detail
-    is_ours: bool = False
+    error: FuzzparityError | None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +181,14 @@ class _Server:
 
     def _load(self, spec: LoadSpec) -> Loaded | LoadFailed:
         """Import what every child needs, then the user's target."""
-        from fuzzparity.sides.load import load_target
-
-        os.chdir(spec.cwd)
         try:
-            self._loaded = load_target(spec.spec, onnx=spec.onnx, torch_file=spec.torch_file, seeds=spec.seeds)
+            self._loaded = _load_target(spec)
             for name in spec.preload:
                 importlib.import_module(name)
-        except InvalidTarget as error:
-            return LoadFailed((error.stage, error.problem, error.advice, error.detail))
-        except Exception as error:  # a fault of ours: shown as such, with its traceback under --debug
-            return LoadFailed(("load", f"{type(error).__name__}: {error}", "", traceback.format_exc()), is_ours=True)
+        except FuzzparityError as error:
+            return LoadFailed(error)
+        except Exception:  # a fault of ours: shown as such
+            return LoadFailed(None, traceback.format_exc())
         self._spec = spec
         return Loaded(self._loaded.name, self._loaded.folder, self._loaded.notes)
 
@@ -249,6 +245,17 @@ class _Server:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+def _load_target(spec: LoadSpec) -> LoadedTarget:
+    """Load what a spec names, with the sides that the command line asks for."""
+    from fuzzparity.sides.files import read_arrays
+    from fuzzparity.sides.load import load_target
+    from fuzzparity.sides.options import with_sides
+
+    first = read_arrays(Path(spec.seeds[0])) if spec.torch_file and spec.seeds else None
+    loaded = load_target(spec.spec, onnx=spec.onnx, torch_file=spec.torch_file, seeds_first=first)
+    return with_sides(loaded, spec.providers, spec.provider_options, spec.device)
 
 
 def _report(connection: Connection, raised: Raised) -> int:

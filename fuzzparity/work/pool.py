@@ -138,9 +138,7 @@ class Pool:
             ) from None
         if isinstance(answer, LoadFailed):
             loader.end()
-            if answer.is_ours:
-                raise WorkerLost(f"the loader failed: {answer.error[1]}\n{answer.error[3]}")
-            raise InvalidTarget(*answer.error)
+            raise answer.error or WorkerLost(f"the loader failed inside fuzzparity:\n{answer.fault}")
         assert isinstance(answer, Loaded)
         return loader, answer
 

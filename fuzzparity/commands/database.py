@@ -124,6 +124,8 @@ def corpus_show(what: str, *, limit: int = 20, order: str = "newest") -> CorpusV
             tuple(corpus.campaigns()),
             tuple(corpus.cases(limit, order)),
             tuple(corpus.findings()),
+            tuple(corpus.coverage()),
+            corpus.last_environment(),
         )
 
     return _read(find_corpus(what), view)

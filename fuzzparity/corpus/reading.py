@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fuzzparity.corpus.records import (
     BuildRow,
     CampaignRow,
     CaseRow,
+    DimCoverage,
     Payload,
     ProbeEntry,
     ResumeState,
@@ -267,6 +269,27 @@ class CorpusReader:
                 environment=_environment(campaign[0]) if campaign else None,
                 ort=from_plain(Ort, loads(campaign[0]["ort"])) if campaign else Ort(),
             )
+
+    def coverage(self) -> list[DimCoverage]:
+        """Return the sizes that stored cases hold, by input, rank and dim."""
+        sizes: dict[tuple[str, int, int], set[int]] = defaultdict(set)
+        with rows.reading("the shapes of cases"):
+            for row in self._rows("select distinct shapes from cases order by rowid"):
+                for name, shape in from_plain(dict[str, tuple[int, ...]], loads(row["shapes"])).items():
+                    for dim, size in enumerate(shape):
+                        sizes[name, len(shape), dim].add(size)
+        return [
+            DimCoverage(name, dim, rank, min(found), max(found), len(found))
+            for (name, rank, dim), found in sizes.items()
+        ]
+
+    def last_environment(self) -> Environment | None:
+        """Return where the last campaign ran."""
+        found = self._rows(
+            "select e.* from campaigns c join environments e on e.environment_digest = c.environment_digest "
+            "order by c.started_at desc, c.rowid desc limit 1"
+        )
+        return _environment(found[0]) if found else None
 
     def snapshots(self, campaign_id: str | None = None, limit: int | None = None) -> list[Snapshot]:
         """Return the newest snapshots (of one campaign, or all), oldest first."""

@@ -203,14 +203,28 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class DimCoverage:
+    """Say which sizes of one dim the stored cases hold."""
+
+    name: str  # of the input
+    dim: int
+    rank: int
+    low: int
+    high: int
+    distinct: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorpusView:
-    """Hold what `corpus show` tells."""
+    """Hold what `corpus show` and `report` tell."""
 
     statistics: Statistics
     builds: tuple[BuildRow, ...]
     campaigns: tuple[CampaignRow, ...]
     cases: tuple[CaseRow, ...]
     findings: tuple[Finding, ...]
+    coverage: tuple[DimCoverage, ...] = ()
+    environment: Environment | None = None  # of the last campaign
 
 
 @dataclass(frozen=True, slots=True)

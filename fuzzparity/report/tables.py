@@ -1,18 +1,17 @@
 """Tables: what a corpus knows, as tables for a terminal and as JSON.
 
-The idea: a database may come from a stranger, so every text of it becomes a `Text` of printable characters, which is
-never read as markup; figures are shown as short as they stay true.
+The idea: one function per record of the corpus, and each makes its cells with `cells`, which makes the texts of a
+stranger's database harmless.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from fuzzparity.case import Array, Case, is_float
@@ -21,6 +20,7 @@ from fuzzparity.corpus.records import (
     CaseRow,
     CaseView,
     CorpusView,
+    DimCoverage,
     Merged,
     Payload,
     ProbeEntry,
@@ -29,41 +29,53 @@ from fuzzparity.corpus.records import (
 )
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
-from fuzzparity.report.clean import printable
+from fuzzparity.report.cells import duration, fields, milliseconds, shapes_text, size_text, sparkline, table_of, text
+from fuzzparity.report.plain import finding_object
 from fuzzparity.verdict import Evidence, as_plain
 
 _GRADE_STYLES = {"bug": "bold red", "contract": "yellow", "tie": "cyan", "inherent": "dim", "note": "dim"}
 _SHOWN_VALUES = 8
-_PAYLOAD_FIELDS = ("finding", "case", "lineage", "environment", "ort")
+_PAYLOAD_FIELDS = ("finding", "case", "lineage", "expected", "actual", "environment", "ort")
 _EXECUTION_FIELDS = ("side", "status", "refusal", "phase", "signal", "exit_code", "seconds", "environment")
-_SPARKS = "▁▂▃▄▅▆▇█"
 
 
-def findings_table(findings: Sequence[Finding]) -> RenderableType:
-    """Return a line per finding."""
+def findings_table(found: Sequence[tuple[Path, Finding]]) -> RenderableType:
+    """Return a line per finding, under the name of its corpus where there are several."""
+    if not found:
+        return Text("no findings")
+    paths = list(dict.fromkeys(path for path, _ in found))
+    if len(paths) == 1:
+        return _findings_table([finding for _, finding in found])
+    parts: list[RenderableType] = []
+    for path in paths:
+        parts += [text(path, "bold"), _findings_table([finding for where, finding in found if where == path])]
+    return Group(*parts)
+
+
+def _findings_table(findings: Sequence[Finding]) -> RenderableType:
     if not findings:
         return Text("no findings")
-    table = _table("finding", "grade", "realism", "stage", "blame", "hits", "error ratio", "input", "headline")
+    table = table_of("finding", "grade", "realism", "stage", "blame", "hits", "error ratio", "input", "headline")
     for finding in findings:
         verdict = finding.verdict
-        name = _text(finding.finding_id, "strike dim" if finding.ignored else "bold")
+        name = text(finding.finding_id, "strike dim" if finding.ignored else "bold")
         if finding.duplicate_of:
-            name.append_text(_text(f" = {finding.duplicate_of}", "dim"))
+            name.append_text(text(f" = {finding.duplicate_of}", "dim"))
         table.add_row(
             name,
-            _text(verdict.grade.value, _GRADE_STYLES.get(verdict.grade.value, "")),
-            _text(finding.realism.value),
-            _text(finding.stage.value),
-            _text(verdict.blame),
-            _text(f"{finding.hits:,}"),
-            _text(_ratio(finding)),
-            _text(_shapes(finding.minimized_shapes)),
-            _text(verdict.headline + (f"  [{finding.note}]" if finding.note else "")),
+            text(verdict.grade.value, _GRADE_STYLES.get(verdict.grade.value, "")),
+            text(finding.realism.value),
+            text(finding.stage.value),
+            text(verdict.blame),
+            text(f"{finding.hits:,}"),
+            text(_ratio(finding)),
+            text(shapes_text(finding.minimized_shapes)),
+            text(verdict.headline + (f"  [{finding.note}]" if finding.note else "")),
         )
     return table
 
 
-def finding_detail(payload: Payload) -> RenderableType:
+def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
     """Return everything of one finding: what, where, how sure, from which input, on which twin."""
     finding, verdict = payload.finding, payload.finding.verdict
     comparison = verdict.comparison
@@ -98,27 +110,30 @@ def finding_detail(payload: Payload) -> RenderableType:
         "joins": finding.duplicate_of,
         "note": finding.note,
         "ignored": "yes" if finding.ignored else "",
+        "corpus": path,
     }
-    return Group(_fields(lines), Text(""), _values(payload.case))
+    return Group(fields(lines), Text(""), _values(payload.case))
 
 
 def corpora_table(statistics: Sequence[Statistics]) -> RenderableType:
     """Return a line per corpus."""
-    table = _table("corpus", "target", "cases", "seeds", "features", "findings", "bugs", "executions", "fuzzed", "file")
+    table = table_of(
+        "corpus", "target", "cases", "seeds", "features", "findings", "bugs", "executions", "fuzzed", "file"
+    )
     for item in statistics:
         table.add_row(
-            _text(item.path),
-            _text(", ".join(item.targets)),
-            *(_text(f"{count:,}") for count in (item.pool, item.seeds, item.features, item.findings)),
-            _text(f"{item.by_grade.get('bug', 0):,}"),
-            _text(f"{item.executions:,}"),
-            _text(_duration(item.seconds)),
-            _text(_bytes(item.file_bytes)),
+            text(item.path),
+            text(", ".join(item.targets)),
+            *(text(f"{count:,}") for count in (item.pool, item.seeds, item.features, item.findings)),
+            text(f"{item.by_grade.get('bug', 0):,}"),
+            text(f"{item.executions:,}"),
+            text(duration(item.seconds)),
+            text(size_text(item.file_bytes)),
         )
     return table
 
 
-def corpus_detail(view: CorpusView) -> RenderableType:
+def corpus_view(view: CorpusView) -> RenderableType:
     """Return what one corpus holds: counts, builds, campaigns, cases, findings."""
     counts = view.statistics
     lines: dict[str, object] = {
@@ -128,45 +143,74 @@ def corpus_detail(view: CorpusView) -> RenderableType:
         f"{counts.features:,} features",
         "findings": ", ".join(f"{n} {kind}" for kind, n in sorted(counts.by_kind.items())),
         "grades": ", ".join(f"{n} {grade}" for grade, n in sorted(counts.by_grade.items())),
-        "fuzzed": f"{_duration(counts.seconds)}, {counts.executions:,} executions, {counts.inputs:,} inputs",
-        "size": f"{_bytes(counts.file_bytes)} (tensors and models: {_bytes(counts.blob_bytes)}, "
-        f"stored as {_bytes(counts.stored_bytes)})",
+        "fuzzed": f"{duration(counts.seconds)}, {counts.executions:,} executions, {counts.inputs:,} inputs",
+        "size": f"{size_text(counts.file_bytes)} (tensors and models: {size_text(counts.blob_bytes)}, "
+        f"stored as {size_text(counts.stored_bytes)})",
     }
-    builds = _table("build", "origin", "opset", "nodes", "model", "dtype", "made")
+    builds = table_of("build", "origin", "opset", "nodes", "model", "dtype", "made")
     for build in view.builds:
-        size = _bytes(build.onnx_bytes) + ("" if build.has_model else ", not stored")
+        size = size_text(build.onnx_bytes) + ("" if build.has_model else ", not stored")
         row = (build.digest[:12], build.origin, build.opset, build.nodes, size, build.computing_dtype, build.created_at)
-        builds.add_row(*(_text(item) for item in row))
-    parts = [_fields(lines), builds, campaigns_table(view.campaigns), cases_table(view.cases)]
-    return Group(*(part for part in [*parts, findings_table(view.findings)] for part in (part, Text(""))))
+        builds.add_row(*(text(item) for item in row))
+    parts = [fields(lines), builds, campaigns_table(view.campaigns), cases_table(view.cases)]
+    return Group(*(part for part in [*parts, _findings_table(view.findings)] for part in (part, Text(""))))
+
+
+def report_view(view: CorpusView, probes: Sequence[ProbeEntry]) -> RenderableType:
+    """Return what is known of a target, for reading: findings first, then what was tried, where, and how fast."""
+    counts = view.statistics
+    told = [finding for finding in view.findings if not finding.ignored]
+    lines: dict[str, object] = {
+        "target": ", ".join(counts.targets),
+        "findings": ", ".join(f"{n} {grade}" for grade, n in sorted(counts.by_grade.items())) or "none",
+        "fuzzed": f"{duration(counts.seconds)} in {counts.campaigns} campaign(s), {counts.executions:,} executions, "
+        f"{counts.inputs:,} inputs",
+        "builds": f"{counts.builds}, last {view.builds[-1].digest[:12]} ({view.builds[-1].origin}, "
+        f"opset {view.builds[-1].opset})"
+        if view.builds
+        else "",
+        "environment": view.environment.line if view.environment else "",
+        "corpus": f"{counts.path}: {counts.pool:,} cases, {counts.seeds:,} seeds, {counts.features:,} features",
+    }
+    parts = [fields(lines), _findings_table(told), _coverage_table(view.coverage), probes_table(probes)]
+    return Group(*(part for part in parts for part in (part, Text(""))))
+
+
+def _coverage_table(coverage: Sequence[DimCoverage]) -> RenderableType:
+    """Return the sizes that were kept, a line per dim."""
+    table = table_of("input", "dim", "smallest", "largest", "sizes kept")
+    for item in coverage:
+        row = (item.name, f"{item.dim} of {item.rank}", item.low, item.high, item.distinct)
+        table.add_row(*(text(value) for value in row))
+    return table
 
 
 def campaigns_table(campaigns: Sequence[CampaignRow]) -> RenderableType:
     """Return a line per campaign."""
-    table = _table("campaign", "started", "fuzzed", "executions", "inputs", "findings", "new", "end", "command")
+    table = table_of("campaign", "started", "fuzzed", "executions", "inputs", "findings", "new", "end", "command")
     for item in campaigns:
         end = "interrupted" if item.interrupted else "-" if item.exit_code is None else f"exit {item.exit_code}"
         row = (
-            *(item.campaign_id, item.started_at[:19], _duration(item.seconds), f"{item.executions:,}"),
+            *(item.campaign_id, item.started_at[:19], duration(item.seconds), f"{item.executions:,}"),
             *(f"{item.inputs:,}", item.findings, item.new_findings, end, item.command),
         )
-        table.add_row(*(_text(value) for value in row))
+        table.add_row(*(text(value) for value in row))
     return table
 
 
 def cases_table(cases: Sequence[CaseRow]) -> RenderableType:
     """Return a line per case."""
-    table = _table("case", "origin", "kind", "error ratio", "realism", "input", "features", "mutators")
+    table = table_of("case", "origin", "kind", "error ratio", "realism", "input", "features", "mutators")
     for item in cases:
         row = (
             *(item.digest[:12], item.lineage.origin, item.kind, f"{item.error_ratio:.3g}", item.realism),
-            *(_shapes(item.shapes, item.dtypes), item.features, ", ".join(item.lineage.mutators)),
+            *(shapes_text(item.shapes, item.dtypes), item.features, ", ".join(item.lineage.mutators)),
         )
-        table.add_row(*(_text(value) for value in row))
+        table.add_row(*(text(value) for value in row))
     return table
 
 
-def case_detail(view: CaseView) -> RenderableType:
+def case_view(view: CaseView) -> RenderableType:
     """Return one case: its origin, features and first values."""
     row = view.row
     lines: dict[str, object] = {
@@ -179,10 +223,10 @@ def case_detail(view: CaseView) -> RenderableType:
         "features": ", ".join(view.features),
         "label": "" if row.label is None else row.label,
     }
-    return Group(_fields(lines), Text(""), _values(view.case))
+    return Group(fields(lines), Text(""), _values(view.case))
 
 
-def status_text(views: Sequence[StatusView]) -> RenderableType:
+def status_view(views: Sequence[StatusView]) -> RenderableType:
     """Return the last campaign of each corpus: whether it runs, its counters, its course, its findings."""
     if not views:
         return Text("no campaign yet")
@@ -199,16 +243,16 @@ def status_text(views: Sequence[StatusView]) -> RenderableType:
         lines: dict[str, object] = {
             "corpus": view.path,
             "campaign": f"{campaign.campaign_id} on {campaign.target}, {_state(view)}",
-            "fuzzed": f"{_duration(seconds)}, {executions:,} executions"
+            "fuzzed": f"{duration(seconds)}, {executions:,} executions"
             + (f" ({executions / seconds:,.0f}/s)" if seconds else ""),
-            "rate": _sparkline(rates),
-            "corpus size": _sparkline([item.corpus_size for item in view.snapshots]),
-            "memory": _sparkline([item.rss_bytes for item in view.snapshots], _bytes),
+            "rate": sparkline(rates),
+            "corpus size": sparkline([item.corpus_size for item in view.snapshots]),
+            "memory": sparkline([item.rss_bytes for item in view.snapshots], size_text),
             "findings": f"{len(view.findings)}, {sum(is_new for _, is_new in view.findings)} new",
         }
-        parts += [_fields(lines), Text("")]
+        parts += [fields(lines), Text("")]
         if view.findings:
-            parts += [findings_table([finding for finding, _ in view.findings]), Text("")]
+            parts += [_findings_table([finding for finding, _ in view.findings]), Text("")]
     return Group(*parts[:-1])
 
 
@@ -216,17 +260,17 @@ def probes_table(probes: Sequence[ProbeEntry]) -> RenderableType:
     """Return a line per probed case, oldest first."""
     if not probes:
         return Text("no probe yet; `fuzzparity probe TARGET` makes one")
-    table = _table("at", "case", "input", "torch P50", "P90", "P99", "ORT P50", "P90", "P99", "ORT/torch", "RSS")
+    table = table_of("at", "case", "input", "torch P50", "P90", "P99", "ORT P50", "P90", "P99", "ORT/torch", "RSS")
     for item in probes:
         sides = (
             *(item.torch_p50_seconds, item.torch_p90_seconds, item.torch_p99_seconds),
             *(item.ort_p50_seconds, item.ort_p90_seconds, item.ort_p99_seconds),
         )
         table.add_row(
-            *(_text(value) for value in (item.at[:19], item.case_digest[:12], _shapes(item.shapes))),
-            *(_text(_milliseconds(value)) for value in sides),
-            _text("" if item.ratio is None else f"{item.ratio:.2f}"),
-            _text("" if item.rss_bytes is None else _bytes(item.rss_bytes)),
+            *(text(value) for value in (item.at[:19], item.case_digest[:12], shapes_text(item.shapes))),
+            *(text(milliseconds(value)) for value in sides),
+            text("" if item.ratio is None else f"{item.ratio:.2f}"),
+            text("" if item.rss_bytes is None else size_text(item.rss_bytes)),
         )
     return table
 
@@ -234,42 +278,44 @@ def probes_table(probes: Sequence[ProbeEntry]) -> RenderableType:
 def verified_text(path: object, problems: Sequence[str]) -> RenderableType:
     """Return the answer of `corpus verify`."""
     if not problems:
-        return _text(f"{path}: sound; every blob has the sha256 it was stored with")
-    return Group(_text(f"{path}: {len(problems)} problem(s)", "bold red"), *(_text(f"  {line}") for line in problems))
+        return text(f"{path}: sound; every blob has the sha256 it was stored with")
+    return Group(text(f"{path}: {len(problems)} problem(s)", "bold red"), *(text(f"  {line}") for line in problems))
 
 
 def merged_text(merged: Merged) -> RenderableType:
     """Return the answer of `corpus merge`."""
-    refused = [_text(f"  refused: {problem}", "yellow") for problem in merged.problems]
-    return Group(_text(f"{merged.added:,} cases added, {merged.known:,} were known"), *refused)
+    refused = [text(f"  refused: {problem}", "yellow") for problem in merged.problems]
+    return Group(text(f"{merged.added:,} cases added, {merged.known:,} were known"), *refused)
 
 
-def as_json(value: Any) -> str:
-    """Return records (or lists and dicts of them) as JSON in ASCII: no control character of a database comes through.
+def findings_object(found: Sequence[tuple[Path, Finding]]) -> list[dict[str, Any]]:
+    """Return findings as JSON data: the object of `--json`, and what only the database knows."""
+    listed = []
+    for path, finding in found:
+        plain = finding_object(finding, is_new=False)
+        del plain["new"]  # means something within a campaign only
+        plain |= {"corpus": str(path), "stage": finding.stage.value, "duplicate_of": finding.duplicate_of}
+        listed.append(plain | {"ignored": finding.ignored, "note": finding.note})
+    return listed
 
-    Tensors of a case stand as dtype, shape and, up to 64 elements, values; outputs and model bytes are left out.
-    """
-    return json.dumps(_plain(value), indent=2, default=str)
+
+def payload_object(payload: Payload) -> dict[str, Any]:
+    """Return a finding with its case, executions and lineage as JSON data; of large tensors no values."""
+    plain: dict[str, Any] = {name: _plain(getattr(payload, name)) for name in _PAYLOAD_FIELDS}
+    return plain | {"build": as_plain(payload.facts.build) if payload.facts else None}
+
+
+def case_object(view: CaseView) -> dict[str, Any]:
+    """Return a case with its features as JSON data; of large tensors no values."""
+    return {"row": as_plain(view.row), "features": list(view.features), "case": _plain(view.case)}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Case):
         return {name: _plain_array(array) for name, array in value.inputs.items()}
-    if isinstance(value, Payload):
-        return {name: _plain(getattr(value, name)) for name in _PAYLOAD_FIELDS} | {
-            "expected": _plain(value.expected),
-            "actual": _plain(value.actual),
-            "build": _plain(value.facts.build) if value.facts else None,
-        }
     if isinstance(value, Execution):
         outputs = [_plain_array(array) for array in value.outputs]
         return {name: as_plain(getattr(value, name)) for name in _EXECUTION_FIELDS} | {"outputs": outputs}
-    if isinstance(value, CaseView):
-        return {"row": as_plain(value.row), "features": list(value.features), "case": _plain(value.case)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
     return as_plain(value)
 
 
@@ -281,37 +327,15 @@ def _plain_array(array: Array) -> dict[str, Any]:
     return plain
 
 
-def _text(value: object, style: str = "") -> Text:
-    return Text(printable(value), style=style)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _fields(lines: Mapping[str, object]) -> Table:
-    """Return name and value per line; what is not known has no line."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in lines.items():
-        if value not in ("", None):
-            table.add_row(Text(name), _text(value))
-    return table
-
-
 def _values(case: Case) -> RenderableType:
     """Return the first values of each input."""
-    table = _table("input", "dtype", "shape", "values")
+    table = table_of("input", "dtype", "shape", "values")
     for name, array in case.inputs.items():
         flat = array.reshape(-1)[:_SHOWN_VALUES]
         wide = flat.astype(np.float64) if flat.dtype.kind == "V" or is_float(flat.dtype) else flat
         shown = ", ".join(f"{item:.6g}" if wide.dtype.kind == "f" else str(item) for item in wide.tolist())
         more = f", ... ({array.size:,})" if array.size > _SHOWN_VALUES else ""
-        table.add_row(_text(name), _text(array.dtype.name), _text(list(array.shape)), _text(shown + more))
+        table.add_row(text(name), text(array.dtype.name), text(list(array.shape)), text(shown + more))
     return table
 
 
@@ -370,12 +394,8 @@ def _lineage(origin: str, mutators: Iterable[str], parents: Iterable[str]) -> st
 
 
 def _case_line(case: Case) -> str:
-    shapes = _shapes(case.shapes, {name: array.dtype.name for name, array in case.inputs.items()})
+    shapes = shapes_text(case.shapes, {name: array.dtype.name for name, array in case.inputs.items()})
     return f"{shapes} ({case.elements:,} elements, {'finite' if case.is_finite else 'with NaN or Inf'})"
-
-
-def _shapes(shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str] | None = None) -> str:
-    return ", ".join(f"{name} {(dtypes or {}).get(name, '')}{list(shape)}" for name, shape in shapes.items())
 
 
 def _ratio(finding: Finding) -> str:
@@ -389,30 +409,3 @@ def _state(view: StatusView) -> str:
     if view.campaign.exit_code is not None:
         return f"ended {view.campaign.ended_at[:19]}, exit {view.campaign.exit_code}"
     return "died before its end; the same command resumes it"
-
-
-def _sparkline(values: Sequence[float], show: Any = None) -> str:
-    """Return the course of some values as one line of bars, with its last value."""
-    if len(values) < 2 or max(values) <= 0:
-        return ""
-    top = max(values)
-    bars = "".join(_SPARKS[min(7, int(7.99 * max(value, 0) / top))] for value in values)
-    return f"{bars} {show(values[-1]) if show else f'{values[-1]:,.0f}'}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1000:.3g} ms"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"

@@ -12,6 +12,7 @@ from fuzzparity.corpus.records import (
     CaseRow,
     CaseView,
     CorpusView,
+    DimCoverage,
     Merged,
     Payload,
     ProbeEntry,
@@ -54,12 +55,12 @@ def everything(text):
     snapshots = (Snapshot(1.0, 10, 10, 1, 0, 1000), Snapshot(2.0, 30, 30, 2, 1, 2000))
     payload = Payload(found, case, Lineage(text, (text,), (text,)), None, refused)
     return [
-        (tables.findings_table, [found]),
-        (tables.finding_detail, payload),
+        (tables.findings_table, [(Path(text), found)]),
+        (tables.payload_view, payload),
         (tables.corpora_table, [statistics]),
-        (tables.corpus_detail, CorpusView(statistics, (), (campaign,), (row,), (found,))),
-        (tables.case_detail, CaseView(row, (text,), case)),
-        (tables.status_text, [StatusView(text, None, campaign, snapshots, ((found, True),))]),
+        (tables.corpus_view, CorpusView(statistics, (), (campaign,), (row,), (found,))),
+        (tables.case_view, CaseView(row, (text,), case)),
+        (tables.status_view, [StatusView(text, None, campaign, snapshots, ((found, True),))]),
         (tables.probes_table, [probe]),
         (tables.merged_text, Merged(1, 2, (text,))),
     ]
@@ -78,13 +79,11 @@ def test_texts_of_a_stranger_are_shown_and_do_nothing(place):
     text = shown(make(record))
     assert "[red]x[/red]" in text
     assert not {"\x1b", "\x07", "\u202e"} & set(text)
-    assert tables.as_json(record).isascii()
-    json.loads(tables.as_json(record))
 
 
 def test_a_finding_is_told_with_its_figures():
     found, case = finding()
-    text = shown(tables.finding_detail(Payload(found, case, Lineage("mutation", (), ("special_values",)))))
+    text = shown(tables.payload_view(Payload(found, case, Lineage("mutation", (), ("special_values",)))))
     for part in (
         "logits differs",
         "output logits",
@@ -105,12 +104,24 @@ def test_a_campaign_is_told_as_running_ended_or_dead():
         ({}, None, "died before its end"),
     ):
         view = StatusView("p", writer, dataclasses.replace(campaign, **changed), (), ())
-        assert said in shown(tables.status_text([view]))
+        assert said in shown(tables.status_view([view]))
 
 
 def test_a_case_is_json_with_dtype_shape_and_values():
-    case = Case({"x": np.array([1.0, np.nan], np.float32), "n": np.array(3)})
-    plain = json.loads(tables.as_json({"case": case, "path": Path("a")}))
+    case = Case({"x": np.array([1.0, np.nan], np.float32), "n": np.array(3), "c": np.array([1j])})
+    found, _ = finding()
+    plain = tables.payload_object(Payload(found, case, Lineage()))
     assert plain["case"]["x"] == {"dtype": "float32", "shape": [2], "values": [1.0, "nan"]}
     assert plain["case"]["n"]["values"] == 3
-    assert plain["path"] == "a"
+    assert json.loads(json.dumps(plain))["finding"]["verdict"]["headline"] == "logits differs"
+    listed = tables.findings_object([(Path("a"), found)])
+    assert (listed[0]["corpus"], listed[0]["note"], listed[0]["kind"]) == ("a", "logits", "numeric")
+    json.dumps(listed)
+
+
+def test_a_report_tells_findings_sizes_and_figures():
+    records = dict(everything("logits")[:7])
+    view = dataclasses.replace(records[tables.corpus_view], coverage=(DimCoverage("image", 2, 4, 0, 97, 12),))
+    told = shown(tables.report_view(view, records[tables.probes_table]))
+    for part in ("logits differs", "image", "2 of 4", "97", "9 executions", "1 ms"):
+        assert part in told

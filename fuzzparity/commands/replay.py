@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzparity.case import Array
+from fuzzparity.commands.database import finding_payload
 from fuzzparity.commands.replay_child import DONE, UNABLE
 from fuzzparity.corpus.codec import decode
 from fuzzparity.errors import CannotRunHere, FuzzparityError, InvalidUsage
@@ -28,6 +29,7 @@ from fuzzparity.oracle.compare import Allowance, compare
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import COMPARING, DEFAULT_ALLOWED, IMPORT_OF_TARGET, said
 from fuzzparity.report.recorded import MOST_TENSOR_BYTES, Recorded, RecordedFinding, read_recorded
+from fuzzparity.report.reproducer import content_of_payload, write_reproducer
 from fuzzparity.target import Tolerance
 from fuzzparity.verdict import Kind
 
@@ -94,6 +96,36 @@ def replay_all(crashes: Path) -> Iterator[ReplayOutcome]:
     for folder in sorted(crashes.iterdir()):
         if folder.is_dir() and not folder.name.startswith("."):
             yield replay(folder)
+
+
+def replay_each(what: Sequence[str], crashes: Path, corpus: str | None = None) -> Iterator[ReplayOutcome]:
+    """Replay reproducers by folder, by id or id prefix under `crashes`, or by id from the database alone."""
+    for name in what:
+        folders = [Path(name)] if Path(name).is_dir() else _folders(crashes, name)
+        if len(folders) > 1:
+            raise InvalidUsage(f"{name!r} names several: {', '.join(folder.name for folder in folders[:8])}")
+        yield replay(folders[0]) if folders else _replay_stored(name, crashes, corpus)
+
+
+def _folders(crashes: Path, name: str) -> list[Path]:
+    """Return the reproducers under `crashes` whose id is, or else begins with, `name`."""
+    if os.sep in name or not crashes.is_dir():
+        return []
+    if name and (crashes / name / "finding.json").exists():
+        return [crashes / name]
+    return sorted(entry for entry in crashes.iterdir() if name and entry.name.startswith(name) and entry.is_dir())
+
+
+def _replay_stored(name: str, crashes: Path, corpus: str | None) -> ReplayOutcome:
+    """Write the reproducer of a stored finding to a temporary folder and replay it there."""
+    if os.sep in name:
+        raise InvalidUsage(f"{name} is no folder; give a reproducer's folder or a finding's id")
+    try:
+        _, payload = finding_payload(name, corpus)
+    except InvalidUsage as error:
+        raise InvalidUsage(f"no reproducer {name!r} under {crashes}; {error}") from None
+    with tempfile.TemporaryDirectory(prefix="fuzzparity-replay-") as folder:
+        return replay(write_reproducer(Path(folder), content_of_payload(payload)))
 
 
 def environment_lines(finding: RecordedFinding) -> list[str]:

@@ -7,6 +7,7 @@ looked up elsewhere, so the database alone can write the folder again.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +15,13 @@ import numpy as np
 
 from fuzzparity.case import Array, Case, Lineage, is_float
 from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.records import Payload
+from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Finding
 from fuzzparity.report.clean import printable, without_paths
 from fuzzparity.target import Ort, Tolerance
-from fuzzparity.verdict import Kind
+from fuzzparity.verdict import Kind, Realism
 
 RECORDED_OUTPUTS = "recorded outputs"
 IMPORT_OF_TARGET = "import of the target"
@@ -66,6 +69,7 @@ class ReproducerContent:
     limit_seconds: float = 20.0  # of a hang
     memory_bytes: int | None = None  # address space of an out-of-memory finding
     write_out: bool = True  # small inputs and models in repro.py itself
+    model_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # external data, by file name
 
     @property
     def standalone(self) -> str:
@@ -80,6 +84,34 @@ class ReproducerContent:
     def ort_level(self) -> str:
         """Return the session's graph optimization level as onnxruntime names it."""
         return LEVELS[self.ort.optimization_level]
+
+
+def content_of_payload(payload: Payload) -> ReproducerContent:
+    """Return what a stored finding's reproducer is made of, from the database alone."""
+    facts = payload.facts
+    if facts is None:
+        raise CorpusError(f"the build of finding {payload.finding.finding_id} is not in this corpus; run it again")
+    return ReproducerContent(
+        payload.finding,
+        payload.case,
+        payload.expected,
+        payload.actual,
+        payload.model or b"",
+        facts,
+        payload.lineage,
+        payload.ort,
+        facts.spec,
+        facts.folder,
+        facts.confidential,
+        contains_of(payload.finding, facts),
+        model_files=payload.model_files,
+    )
+
+
+def contains_of(finding: Finding, facts: TargetFacts) -> tuple[str, ...]:
+    """Return what of the user's own is in a reproducer: weights always, data when the case is close to real seeds."""
+    is_data = facts.has_real_seeds and finding.realism is Realism.NEAR
+    return ("real weights", "real data") if is_data else ("real weights",)
 
 
 def expected_outputs(content: ReproducerContent) -> dict[str, Array] | None:

@@ -26,6 +26,11 @@ from fuzzparity.report.text import finding_line, start_block, status_line, statu
 LINE_SECONDS = 5.0
 
 
+def console(*, to_stderr: bool = False) -> Console:
+    """Return a console for reports: no guessing at colours of values."""
+    return Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
+
+
 class Paths(Protocol):
     """Name the places a campaign writes to."""
 
@@ -45,10 +50,10 @@ class Live:
         self,
         *,
         to_stderr: bool = False,
-        console: Console | None = None,
+        on: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console or Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
+        self._console = on or console(to_stderr=to_stderr)
         self._clock = clock
         self._last_line = float("-inf")
         self._last_stage = ""

@@ -19,6 +19,7 @@ from fuzzparity.case import Array
 from fuzzparity.corpus.codec import decode
 from fuzzparity.errors import CannotRunHere, FuzzparityError
 from fuzzparity.report.clean import printable
+from fuzzparity.report.content import IMPORT_OF_TARGET
 from fuzzparity.target import LEVELS, Ort, Tolerance
 from fuzzparity.verdict import Kind
 
@@ -72,7 +73,9 @@ def read_recorded(folder: Path) -> Recorded:
     missing = [name for name in finding.feeds if name not in inputs]
     if missing:
         raise CannotRunHere(f"inputs.safetensors lacks {', '.join(map(ascii, missing[:5]))}, which the model is fed")
-    return Recorded(finding, inputs, expected, regular_file(folder, "model.onnx", MOST_MODEL_BYTES))
+    if finding.standalone != IMPORT_OF_TARGET:  # an export that failed left no model
+        regular_file(folder, "model.onnx", MOST_MODEL_BYTES)
+    return Recorded(finding, inputs, expected, folder / "model.onnx")
 
 
 def regular_file(folder: Path, name: str, most_bytes: int) -> Path:

@@ -28,6 +28,7 @@ from fuzzparity.report.content import (
     PATIENCE_SECONDS,
     ReproducerContent,
     allowed,
+    content_of_payload,
     expected_outputs,
     fault,
     feeds,
@@ -42,7 +43,7 @@ from fuzzparity.report.literal import array_literal, model_source, needs_ml_dtyp
 from fuzzparity.report.plain import finding_object, finding_plain
 from fuzzparity.verdict import Kind
 
-__all__ = ["ReproducerContent", "finding_object", "run_reproducer", "write_reproducer"]
+__all__ = ["ReproducerContent", "content_of_payload", "finding_object", "run_reproducer", "write_reproducer"]
 
 _CPU = "CPUExecutionProvider"
 MOST_BYTES_WRITTEN_OUT = 1 << 20  # of a model that is looked at at all
@@ -128,6 +129,12 @@ def _files(content: ReproducerContent, place: Path) -> dict[str, bytes]:
     }
     if outputs is not None:
         files["expected.safetensors"] = encode(outputs)
+    if not content.model:
+        del files["model.onnx"]  # an export that failed
+    for name, data in content.model_files.items():
+        if not re.fullmatch(r"\w[\w.+-]*", name) or name in files:
+            raise InvalidUsage(f"external data {name!r:.120} cannot stand beside model.onnx: give a plain file name")
+        files[name] = data
     return files
 
 

@@ -9,58 +9,56 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fuzzparity.contract import Dim, InputContract, TargetFacts
+from fuzzparity.contract import TargetFacts
 from fuzzparity.finding import Finding
 from fuzzparity.probe.latency import ProbeRow
 from fuzzparity.report.advice import passing_tolerance
+from fuzzparity.report.answers import (
+    check_object,
+    check_text,
+    examined_object,
+    examined_text,
+    explained_object,
+    explained_text,
+    imported_text,
+    payload_object,
+    payload_text,
+    probe_text,
+    replay_text,
+)
 from fuzzparity.report.clean import printable
+from fuzzparity.report.facts import start_block
+from fuzzparity.report.layout import duration, milliseconds, pairs, size
 from fuzzparity.report.plain import result_object
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.verdict import GRADES, PRECEDENCE, Grade
 
-__all__ = ["finding_line", "result_object", "start_block", "status_line", "status_panel", "summary"]
+__all__ = [
+    "check_object",
+    "check_text",
+    "examined_object",
+    "examined_text",
+    "explained_object",
+    "explained_text",
+    "finding_line",
+    "imported_text",
+    "payload_object",
+    "payload_text",
+    "probe_text",
+    "replay_text",
+    "result_object",
+    "start_block",
+    "status_line",
+    "status_panel",
+    "summary",
+]
 
 _STYLE = {Grade.BUG: "bold red", Grade.CONTRACT: "yellow", Grade.TIE: "cyan", Grade.INHERENT: "cyan", Grade.NOTE: "dim"}
-
-
-def start_block(facts: TargetFacts, *, corpus: Path, crashes: Path, notes: Iterable[str] = ()) -> RenderableType:
-    """Return what is under test and where results go."""
-    build = facts.build
-    lines = [
-        ("target", f"{facts.name} ({facts.spec})" if facts.spec != facts.name else facts.name),
-        ("build", f"{build.digest[:12]} {build.origin}, opset {build.opset_obtained}, {build.nodes} nodes"),
-        ("runs on", facts.environment.line),
-        *(("input", input_line(item)) for item in facts.contract.inputs),
-        ("outputs", ", ".join(facts.outputs)),
-        ("corpus", str(corpus)),
-        ("crashes", str(crashes)),
-        *(("note", text) for text in dict.fromkeys((*facts.notes, *build.notes, *notes))),
-    ]
-    return _pairs(lines)
-
-
-def input_line(item: InputContract) -> str:
-    """Return one input as `name float32[batch 0.., 3, height 32..640]`."""
-    bounds = "" if item.low is None and item.high is None else f", values {_open(item.low)}..{_open(item.high)}"
-    lost = "" if item.onnx_name else ", not in the ONNX graph"
-    return f"{item.name} {item.dtype}[{', '.join(_dim(dim) for dim in item.dims)}]{bounds}{lost}"
-
-
-def _open(bound: float | None) -> str:
-    return "" if bound is None else f"{bound:g}"
-
-
-def _dim(dim: Dim) -> str:
-    if not dim.is_dynamic:
-        return str(dim.size)
-    multiple = f" by {dim.multiple_of}" if dim.multiple_of > 1 else ""
-    return f"{dim.symbol} {dim.low}..{'' if dim.high is None else dim.high}{multiple}"
 
 
 def status_line(status: CampaignStatus) -> str:
@@ -82,7 +80,7 @@ def status_panel(status: CampaignStatus) -> RenderableType:
         ("findings", ", ".join(part for part in (tally(status.findings), _since(status)) if part)),
         ("work", f"{_processes(status)}, {size(status.rss_bytes)} resident"),
     ]
-    return _pairs(lines)
+    return pairs(lines)
 
 
 def _limit(status: CampaignStatus) -> str:
@@ -132,12 +130,12 @@ def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
     """Return the end of a campaign: the four questions, the findings, how to replay each."""
     ordered = sorted(result.findings, key=lambda item: (_order(item), item.first_seen_seconds, item.finding_id))
     parts: list[RenderableType] = [Text(""), Text(_closing(result), style="bold")]
-    parts += [_pairs(questions(result.facts, ordered, result.probe))]
+    parts += [pairs(questions(result.facts, ordered, result.probe))]
     if ordered:
-        parts += [Text(""), findings_table(ordered, result.new_ids), Text(""), _pairs(replays(ordered))]
-    parts += [Text(""), _pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
+        parts += [Text(""), findings_table(ordered, result.new_ids), Text(""), pairs(replays(ordered))]
+    parts += [Text(""), pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
     if debug:
-        parts.append(_pairs([("campaign", result.campaign_id), ("exit code", str(result.exit_code))]))
+        parts.append(pairs([("campaign", result.campaign_id), ("exit code", str(result.exit_code))]))
     return Group(*parts)
 
 
@@ -249,39 +247,3 @@ def replays(findings: Sequence[Finding]) -> list[tuple[str, str]]:
         for item in findings
         if item.path
     ]
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as "45 s", "3 m 05 s", "2 h 07 m" or "3 d 04 h"."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02d} s"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
-    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
-
-
-def milliseconds(seconds: float | None) -> str:
-    """Return seconds as milliseconds with three digits."""
-    return "?" if seconds is None else f"{seconds * 1000:.3g} ms"
-
-
-def size(size_bytes: float) -> str:
-    """Return bytes as B, KiB, MiB or GiB."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(size_bytes) < 1024:
-            return f"{size_bytes:.0f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.1f} GiB"
-
-
-def _pairs(lines: Iterable[tuple[str, str]]) -> RenderableType:
-    """Return name and value in two columns; every value is data, never markup."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in lines:
-        grid.add_row(Text(name), Text(printable(value)))
-    return grid

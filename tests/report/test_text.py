@@ -13,10 +13,11 @@ from fuzzparity.execution import ORT, TORCH
 from fuzzparity.probe.latency import ProbeRow
 from fuzzparity.report.advice import advice, passing_tolerance, round_up
 from fuzzparity.report.explanation import explanation
+from fuzzparity.report.layout import duration
 from fuzzparity.report.live import Live
 from fuzzparity.report.plain import finding_object, result_object
 from fuzzparity.report.records import CampaignResult, CampaignStatus
-from fuzzparity.report.text import duration, start_block, status_line, status_panel, summary
+from fuzzparity.report.text import start_block, status_line, status_panel, summary
 from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Realism, Verdict
 
 STATUS = CampaignStatus(
@@ -82,7 +83,7 @@ def test_a_status_line_says_speed_corpus_findings_and_processes():
 
 def test_a_log_gets_a_line_at_each_stage_and_every_few_seconds():
     out, now = io.StringIO(), [0.0]
-    with Live(console=Console(file=out, width=40), clock=lambda: now[0]) as live:
+    with Live(on=Console(file=out, width=40), clock=lambda: now[0]) as live:
         for second in range(11):
             now[0] = float(second)
             live.status(STATUS)
@@ -95,7 +96,7 @@ def test_a_log_gets_a_line_at_each_stage_and_every_few_seconds():
 
 def test_a_terminal_is_redrawn_in_place():
     out = io.StringIO()
-    with Live(console=Console(file=out, force_terminal=True, width=120)) as live:
+    with Live(on=Console(file=out, force_terminal=True, width=120)) as live:
         live.status(STATUS)
         live.finding(stored(), is_new=True)
         live.status(STATUS)

@@ -1,0 +1,250 @@
+"""Answers: what `explain`, `check`, `replay`, `import` and `probe` say, for reading and as JSON.
+
+The idea: the commands' records are taken by their form (protocols), since they are made in a higher layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.records import Payload
+from fuzzparity.explain.records import Examined
+from fuzzparity.finding import Finding, Suspect
+from fuzzparity.probe.latency import ProbeRow
+from fuzzparity.report.clean import printable
+from fuzzparity.report.explanation import explanation
+from fuzzparity.report.facts import facts_lines, note_lines
+from fuzzparity.report.layout import milliseconds, pairs, size
+from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object
+from fuzzparity.verdict import Judgement, as_plain
+
+
+class Explained(Protocol):
+    """One input with what was made of it."""
+
+    @property
+    def name(self) -> str:
+        """Return the input's file or name."""
+
+    @property
+    def examined(self) -> Examined:
+        """Return judgement and executions."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Return the findings that came of it."""
+
+
+class Outcome(Protocol):
+    """What a replay found."""
+
+    @property
+    def state(self) -> str:
+        """Return "shows", "gone" or "cannot_run"."""
+
+    @property
+    def text(self) -> str:
+        """Return what happened, a line each."""
+
+    @property
+    def finding_id(self) -> str:
+        """Return the finding's id."""
+
+    @property
+    def headline(self) -> str:
+        """Return the finding's headline."""
+
+
+class Imported(Protocol):
+    """What an import took."""
+
+    @property
+    def corpus(self) -> Path:
+        """Return the database."""
+
+    @property
+    def added(self) -> int:
+        """Return the number of cases new to it."""
+
+    @property
+    def known(self) -> int:
+        """Return the number of cases it already held."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Return what could not be read, and why."""
+
+
+def explained_text(explained: Sequence[Explained], outputs: Sequence[str] = ()) -> RenderableType:
+    """Return the explanation of each input."""
+    return Group(*(_explanation(item.name, item.examined, item.findings, outputs) for item in explained))
+
+
+def _explanation(
+    name: str, examined: Examined, findings: Sequence[Finding], outputs: Sequence[str] = ()
+) -> RenderableType:
+    return explanation(
+        name,
+        examined.case,
+        examined.judgement,
+        outputs or _outputs(examined.judgement),
+        expected=examined.expected,
+        actual=examined.actual,
+        findings=findings,
+    )
+
+
+def _outputs(judgement: Judgement) -> list[str]:
+    """Return names of outputs as far as verdicts tell them: each verdict holds the comparison of its output."""
+    names = [f"output_{index}" for index in range(len(judgement.comparisons))]
+    for verdict in judgement.verdicts:
+        for index, comparison in enumerate(judgement.comparisons):
+            if verdict.output and verdict.comparison == comparison:
+                names[index] = verdict.output
+    return names
+
+
+def explained_object(explained: Sequence[Explained]) -> dict[str, Any]:
+    """Return the object of `explain --json`: at least one finding for each input, also for one that agrees."""
+    findings = []
+    for item in explained:
+        found = [finding_object(finding, is_new=False) for finding in item.findings]
+        findings += [{**each, "input": item.name} for each in found or [_agreement(item.examined.judgement)]]
+    return {"schema": SCHEMA, "executions": len(explained), "inputs": len(explained), "findings": findings}
+
+
+def _agreement(judgement: Judgement) -> dict[str, Any]:
+    """Return the finding's object for an input on which nothing differs."""
+    return {
+        "finding_id": "",
+        "new": False,
+        "kind": judgement.kind.value,
+        "grade": None,
+        "realism": judgement.realism.value,
+        "blame": "none",
+        "where": {},
+        "headline": "both sides refuse it" if judgement.kind.value == "rejected" else "the sides agree",
+        "error_ratio": as_plain(judgement.error_ratio),
+        "first_seen_seconds": None,
+        "hits": 1,
+        "reproduced": None,
+        "standalone": "",
+        "minimized": None,
+        "path": "",
+    }
+
+
+def payload_text(payload: Payload, path: Path) -> RenderableType:
+    """Return all that is known of a stored finding, as an explanation."""
+    finding = payload.finding
+    verdict = finding.verdict
+    comparisons = (verdict.comparison,) if verdict.comparison is not None else ()
+    judgement = Judgement(verdict.kind, finding.realism, (verdict,), comparisons)
+    told = explanation(
+        finding.finding_id,
+        payload.case,
+        judgement,
+        [verdict.output or "output"],
+        expected=payload.expected,
+        actual=payload.actual,
+        findings=(finding,),
+    )
+    lines = [("corpus", str(path)), ("stage", f"{finding.stage.value}, {finding.hits} hit(s)")]
+    lines += [("came from", f"{payload.lineage.origin} {', '.join(payload.lineage.mutators)}".strip())]
+    lines += [("runs on", payload.environment.line)] if payload.environment is not None else []
+    lines += [("note", finding.note)] if finding.note else []
+    return Group(told, pairs(lines))
+
+
+def payload_object(payload: Payload) -> dict[str, Any]:
+    """Return a stored finding as JSON data: its object, verdict with evidence, both executions, lineage."""
+    return {
+        **finding_object(payload.finding, is_new=False),
+        "verdict": as_plain(payload.finding.verdict),
+        "stage": payload.finding.stage.value,
+        "expected": as_plain_execution(payload.expected),
+        "actual": as_plain_execution(payload.actual),
+        "shapes": as_plain(payload.case.shapes),
+        "lineage": as_plain(payload.lineage),
+        "environment": as_plain(payload.environment),
+    }
+
+
+def examined_text(payload: Payload, examined: Examined, shows: bool) -> RenderableType:
+    """Return what today's code made of a stored finding's case."""
+    state = "still shows" if shows else "is gone"
+    line = Text(printable(f"{payload.finding.finding_id} {state} on today's code and export"), style="bold")
+    return Group(_explanation(payload.finding.finding_id, examined, ()), line)
+
+
+def examined_object(payload: Payload, examined: Examined, shows: bool) -> dict[str, Any]:
+    """Return the same as JSON data."""
+    return {
+        "finding_id": payload.finding.finding_id,
+        "state": "shows" if shows else "gone",
+        "kind": examined.judgement.kind.value,
+        "verdicts": as_plain(examined.judgement.verdicts),
+        "expected": as_plain_execution(examined.expected),
+        "actual": as_plain_execution(examined.actual),
+    }
+
+
+def check_text(facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Suspect], tried: int) -> RenderableType:
+    """Return the target as understood, and how its seeds fared on both sides."""
+    lines = [*facts_lines(facts), ("seeds", f"{tried} tried on both sides, {len(suspects)} differ")]
+    lines += [(suspect.verdict.grade.value, suspect.verdict.headline) for suspect in suspects]
+    return pairs([*lines, *note_lines(facts, notes)])
+
+
+def check_object(facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Suspect], tried: int) -> dict[str, Any]:
+    """Return the same as JSON data."""
+    return {
+        "schema": SCHEMA,
+        "target": facts.name,
+        "build": as_plain(facts.build),
+        "environment": as_plain(facts.environment),
+        "contract": as_plain(facts.contract),
+        "outputs": list(facts.outputs),
+        "notes": [text for _, text in note_lines(facts, notes)],
+        "seeds": tried,
+        "differing": [{"verdict": as_plain(item.verdict), "realism": item.realism.value} for item in suspects],
+    }
+
+
+_STATES = {"shows": ("SHOWS", "bold red"), "gone": ("GONE", "bold green"), "cannot_run": ("CANNOT RUN HERE", "yellow")}
+
+
+def replay_text(outcome: Outcome) -> RenderableType:
+    """Return what a replay found: state and headline first, then what happened."""
+    word, style = _STATES[str(outcome.state)]
+    title = Text(word, style=style).append(printable(f" {outcome.finding_id}  {outcome.headline}"), style="not bold")
+    return Group(title, *(Text("  " + printable(line)) for line in outcome.text.splitlines()))
+
+
+def imported_text(imported: Imported) -> RenderableType:
+    """Return what an import took and what it left out."""
+    lines = [("imported", f"{imported.added} new case(s), {imported.known} already there")]
+    lines += [("corpus", str(imported.corpus)), *(("skipped", text) for text in imported.skipped)]
+    return pairs(lines)
+
+
+def probe_text(rows: Sequence[ProbeRow]) -> RenderableType:
+    """Return a probe's figures, a line for each case."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("case", "input", "torch P50", "P90", "P99", "ORT P50", "P90", "P99", "ORT/torch", "resident", "note"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in row.shapes.items())
+        times = [row.torch_p50_seconds, row.torch_p90_seconds, row.torch_p99_seconds]
+        times += [row.ort_p50_seconds, row.ort_p90_seconds, row.ort_p99_seconds]
+        cells = [row.case_digest[:8], shapes, *map(milliseconds, times)]
+        cells += ["" if row.ratio is None else f"{row.ratio:.3g}", size(row.rss_bytes), row.note]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

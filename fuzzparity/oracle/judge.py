@@ -280,8 +280,7 @@ def _status_kind(expected: Execution, actual: Execution) -> Kind:
         return Kind.REJECTED
     if Status.OOM in statuses:
         return Kind.OOM
-    failed = expected if expected.status is Status.REFUSED else actual
-    return Kind.LOAD_ERROR if failed.phase == "load" or actual.phase == "load" else Kind.ERROR_SPLIT
+    return Kind.LOAD_ERROR if "load" in (expected.phase, actual.phase) else Kind.ERROR_SPLIT
 
 
 def _status_verdicts(expected: Execution, actual: Execution, realism: Realism) -> Iterator[Verdict]:
@@ -301,7 +300,9 @@ def _status_verdicts(expected: Execution, actual: Execution, realism: Realism) -
         elif kind is Kind.OOM and status is Status.OOM:
             said = headlines.of_memory(execution, other)
             yield Verdict(kind, Grade.NOTE, None, execution.side, execution.phase, headline=said)
-        elif kind in (Kind.ERROR_SPLIT, Kind.LOAD_ERROR) and status is Status.REFUSED:
+        elif status is Status.REFUSED and (
+            kind is Kind.ERROR_SPLIT or (kind, execution.phase) == (Kind.LOAD_ERROR, "load")
+        ):
             yield _refusal_verdict(kind, execution, other, realism)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fuzzparity.case import Array, Case, is_finite, is_float
 from fuzzparity.contract import Contract, Dim, InputContract
+from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.verdict import Realism
 
 Valid = Callable[[dict[str, Array]], bool]
@@ -37,7 +38,7 @@ def breach(contract: Contract, case: Case, valid: Valid | None = None) -> str:
 
 
 def _form_breach(item: InputContract, array: Array, sizes: dict[str, tuple[int, str]]) -> str:
-    if array.dtype.name != item.dtype:
+    if array.dtype != traits_of(item.dtype).dtype:  # comparing dtypes is far cheaper than spelling their names
         return f"input {item.name} is {array.dtype.name}; the contract says {item.dtype}"
     if array.ndim != len(item.dims):
         return f"input {item.name} has {array.ndim} dims; the contract says {len(item.dims)}"
@@ -96,12 +97,11 @@ def index_limit(item: InputContract, sizes: Mapping[str, int]) -> int | None:
 
 
 def extremes(array: Array) -> tuple[Any, Any]:
-    """Return smallest and largest value, NaN left out (0 and 0 when nothing is left); integers stay exact."""
+    """Return smallest and largest value, NaN left out (NaN twice when nothing is left); integers stay exact."""
     if array.dtype.kind == "V":
         array = array.astype(np.float32 if "float" in array.dtype.name else np.int64)
     if array.dtype.kind == "f":
-        low, high = float(np.fmin.reduce(array, axis=None)), float(np.fmax.reduce(array, axis=None))
-        return (0.0, 0.0) if low != low else (low, high)
+        return float(np.fmin.reduce(array, axis=None)), float(np.fmax.reduce(array, axis=None))
     return int(array.min()), int(array.max())
 
 

@@ -59,7 +59,8 @@ def cast(values: Any, traits: Traits) -> Array:
     """
     array = np.asarray(values)
     if array.dtype != traits.dtype:
-        array = _as_integers(array, traits) if traits.family == "int" else array.astype(traits.dtype)
+        # numpy turns 0-d arrays into scalars on the way
+        array = np.asarray(_as_integers(array, traits) if traits.family == "int" else array.astype(traits.dtype))
     return array if array.flags.c_contiguous else array.copy(order="C")
 
 

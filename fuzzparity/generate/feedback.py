@@ -53,7 +53,7 @@ def _ratio_bucket(ratio: float) -> str:
     if not math.isfinite(ratio):
         return "inf"
     if ratio <= 0:
-        return "0"
+        return "none"
     return str(max(-_RATIO_REACH, min(_RATIO_REACH, math.floor(math.log2(ratio)))))
 
 
@@ -96,7 +96,7 @@ def _nonfinite_class(output: Array) -> str:
 
 def _exponent(value: float) -> str:
     if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "inf"
+        return "none" if value == 0 else "inf"
     return str(max(-20, min(20, math.floor(math.log2(value) / 4))))
 
 

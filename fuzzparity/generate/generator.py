@@ -229,7 +229,7 @@ class Generator:
     # Recipes
 
     def _break(self) -> Proposal | None:
-        for _ in range(_TRIES):  # many ways do not apply to every parent, and the share should hold
+        for _ in range(8):  # many ways do not apply to every parent, and the share should hold
             parent = self._pool.choose(self._rng)
             name, build = self._rng.pick(self._breaks)
             draft = build(parent.arrays)

@@ -140,7 +140,7 @@ class Scene:
                 first, last = index_range(domain, limit)
                 if first > last:
                     return None
-            settled.append(confine(array, domain, limit, keep_nonfinite))
+            settled.append(confine(array, domain, limit, keep_nonfinite and domain.allow_nonfinite))
         return settled
 
     def note_refusal(self, case: Case, refused: bool) -> None:

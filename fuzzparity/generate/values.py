@@ -178,7 +178,8 @@ def _two_maxima(x: Array) -> Array:
     if x.size < 2:
         return x
     flat = x.copy().reshape(-1)
-    flat[0] = flat[-1] = flat.max()
+    largest = int(flat.argmax())
+    flat[0 if largest == flat.size - 1 else -1] = flat[largest]
     return flat.reshape(x.shape)
 
 

@@ -72,11 +72,13 @@ CLASSIC_FLOATS: dict[str, Callable[[np.ndarray], bool]] = {
 @pytest.mark.parametrize("classic", CLASSIC_FLOATS)
 def test_floats_see_every_classic(classic: str) -> None:
     contract = Contract(one_input("float32", (4, 64)).inputs, constants=(0.7,))
-    assert any(CLASSIC_FLOATS[classic](x) for x in arrays(swept(contract)))
+    with np.errstate(all="ignore"):
+        assert any(CLASSIC_FLOATS[classic](x) for x in arrays(swept(contract)))
 
 
 def test_ties_come_with_two_equal_maxima() -> None:
-    assert any((x == x.max()).sum() == 2 and x.std() > 0 for x in arrays(swept(one_input("float32", (1, 9)))))
+    found = [x for x in arrays(swept(one_input("float32", (1, 9)))) if np.isfinite(x).all()]
+    assert any((x == x.max()).sum() == 2 and (x != x.max()).any() for x in found)
 
 
 def test_integers_see_signs_extremes_and_what_float64_cannot_hold() -> None:

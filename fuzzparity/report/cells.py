@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fuzzparity.report.clean import printable
 
+_LONG = frozenset({"headline", "command", "mutators", "corpus", "target", "input", "values", "origin"})
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -22,10 +23,10 @@ def text(value: object, style: str = "") -> Text:
 
 
 def table_of(*columns: str) -> Table:
-    """Return an empty table whose columns fold rather than cut."""
+    """Return an empty table; only columns of long texts fold, so that ids can be copied from a narrow terminal."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column not in _LONG)
     return table
 
 

@@ -55,22 +55,21 @@ def findings_table(found: Sequence[tuple[Path, Finding]]) -> RenderableType:
 def _findings_table(findings: Sequence[Finding]) -> RenderableType:
     if not findings:
         return Text("no findings")
-    table = table_of("finding", "grade", "realism", "stage", "blame", "hits", "error ratio", "input", "headline")
+    table = table_of("finding", "grade", "realism", "stage", "hits", "ratio", "headline")
     for finding in findings:
         verdict = finding.verdict
         name = text(finding.finding_id, "strike dim" if finding.ignored else "bold")
+        headline = text(verdict.headline)
+        for more in (f"blame: {verdict.blame}" * (verdict.blame != "unknown"), finding.note):
+            headline.append_text(text(f" [{more}]" if more else "", "dim"))
         if finding.duplicate_of:
-            name.append_text(text(f" = {finding.duplicate_of}", "dim"))
+            headline.append_text(text(f" = {finding.duplicate_of}", "dim"))
         table.add_row(
             name,
             text(verdict.grade.value, _GRADE_STYLES.get(verdict.grade.value, "")),
-            text(finding.realism.value),
-            text(finding.stage.value),
-            text(verdict.blame),
-            text(f"{finding.hits:,}"),
+            *(text(value) for value in (finding.realism.value, finding.stage.value, f"{finding.hits:,}")),
             text(_ratio(finding)),
-            text(shapes_text(finding.minimized_shapes)),
-            text(verdict.headline + (f"  [{finding.note}]" if finding.note else "")),
+            headline,
         )
     return table
 
@@ -117,18 +116,14 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
 
 def corpora_table(statistics: Sequence[Statistics]) -> RenderableType:
     """Return a line per corpus."""
-    table = table_of(
-        "corpus", "target", "cases", "seeds", "features", "findings", "bugs", "executions", "fuzzed", "file"
-    )
+    table = table_of("target", "cases", "seeds", "findings", "bugs", "executions", "fuzzed", "corpus")
     for item in statistics:
+        counts = (item.pool, item.seeds, item.findings, item.by_grade.get("bug", 0), item.executions)
         table.add_row(
-            text(item.path),
             text(", ".join(item.targets)),
-            *(text(f"{count:,}") for count in (item.pool, item.seeds, item.features, item.findings)),
-            text(f"{item.by_grade.get('bug', 0):,}"),
-            text(f"{item.executions:,}"),
+            *(text(f"{count:,}") for count in counts),
             text(duration(item.seconds)),
-            text(size_text(item.file_bytes)),
+            text(f"{item.path} ({size_text(item.file_bytes)})"),
         )
     return table
 
@@ -150,7 +145,15 @@ def corpus_view(view: CorpusView) -> RenderableType:
     builds = table_of("build", "origin", "opset", "nodes", "model", "dtype", "made")
     for build in view.builds:
         size = size_text(build.onnx_bytes) + ("" if build.has_model else ", not stored")
-        row = (build.digest[:12], build.origin, build.opset, build.nodes, size, build.computing_dtype, build.created_at)
+        row = (
+            build.digest[:12],
+            build.origin,
+            build.opset,
+            build.nodes,
+            size,
+            build.computing_dtype,
+            build.created_at[:10],
+        )
         builds.add_row(*(text(item) for item in row))
     parts = [fields(lines), builds, campaigns_table(view.campaigns), cases_table(view.cases)]
     return Group(*(part for part in [*parts, _findings_table(view.findings)] for part in (part, Text(""))))
@@ -187,12 +190,12 @@ def _coverage_table(coverage: Sequence[DimCoverage]) -> RenderableType:
 
 def campaigns_table(campaigns: Sequence[CampaignRow]) -> RenderableType:
     """Return a line per campaign."""
-    table = table_of("campaign", "started", "fuzzed", "executions", "inputs", "findings", "new", "end", "command")
+    table = table_of("campaign", "fuzzed", "executions", "findings", "new", "end", "command")
     for item in campaigns:
         end = "interrupted" if item.interrupted else "-" if item.exit_code is None else f"exit {item.exit_code}"
         row = (
-            *(item.campaign_id, item.started_at[:19], duration(item.seconds), f"{item.executions:,}"),
-            *(f"{item.inputs:,}", item.findings, item.new_findings, end, item.command),
+            *(item.campaign_id, duration(item.seconds), f"{item.executions:,}"),
+            *(item.findings, item.new_findings, end, item.command),
         )
         table.add_row(*(text(value) for value in row))
     return table
@@ -200,11 +203,11 @@ def campaigns_table(campaigns: Sequence[CampaignRow]) -> RenderableType:
 
 def cases_table(cases: Sequence[CaseRow]) -> RenderableType:
     """Return a line per case."""
-    table = table_of("case", "origin", "kind", "error ratio", "realism", "input", "features", "mutators")
+    table = table_of("case", "from", "kind", "ratio", "realism", "features", "input", "mutators")
     for item in cases:
         row = (
             *(item.digest[:12], item.lineage.origin, item.kind, f"{item.error_ratio:.3g}", item.realism),
-            *(shapes_text(item.shapes, item.dtypes), item.features, ", ".join(item.lineage.mutators)),
+            *(item.features, shapes_text(item.shapes, item.dtypes), ", ".join(item.lineage.mutators)),
         )
         table.add_row(*(text(value) for value in row))
     return table

@@ -125,3 +125,13 @@ def test_a_report_tells_findings_sizes_and_figures():
     told = shown(tables.report_view(view, records[tables.probes_table]))
     for part in ("logits differs", "image", "2 of 4", "97", "9 executions", "1 ms"):
         assert part in told
+
+
+def test_every_figure_stands_under_its_column():
+    statistics = Statistics("p", 2048, ("t",), 1, 2, 33, 30, 4, 5, 6, {"numeric": 6}, {"bug": 3}, 900, 950, 1.5, 0, 0)
+    header, row = (line.split() for line in shown(tables.corpora_table([statistics])).splitlines())
+    told = dict(zip(header, row, strict=False))
+    assert told == {
+        **{"target": "t", "cases": "30", "seeds": "4", "findings": "6", "bugs": "3", "executions": "900"},
+        **{"fuzzed": "1.5", "corpus": "s"},  # "1.5 s" are two words
+    }

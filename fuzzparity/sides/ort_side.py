@@ -6,6 +6,7 @@ The idea: what was asked for is what runs. A provider that is not there, or that
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.metadata
 import re
@@ -34,6 +35,15 @@ ORT_LEVELS = {
     "layout": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_LAYOUT,
     "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+_WHEEL_OF = {
+    "CUDA": "onnxruntime-gpu",
+    "Tensorrt": "onnxruntime-gpu",
+    "Dml": "onnxruntime-directml",
+    "OpenVINO": "onnxruntime-openvino",
+    "ROCM": "onnxruntime-rocm",
+    "MIGraphX": "onnxruntime-migraphx",
+}
+WHEELS = tuple(dict.fromkeys(("onnxruntime", *_WHEEL_OF.values())))
 # types that ORT takes and gives only as OrtValue: ml_dtypes name -> (TensorProto type, integer of the same width)
 _VALUE_TYPES: dict[str, tuple[int, Any]] = {
     "bfloat16": (16, np.int16),
@@ -154,16 +164,18 @@ def _how_to_get(name: str, available: Sequence[str]) -> str:
     text = f"available here: {', '.join(available)}"
     if len(both) > 1:
         return f"{text}; {' and '.join(both)} are both installed and shadow each other: uninstall all but one"
-    wheels = {"CUDA": "onnxruntime-gpu", "Tensorrt": "onnxruntime-gpu", "Dml": "onnxruntime-directml"}
-    wheels |= {"OpenVINO": "onnxruntime-openvino", "ROCM": "onnxruntime-rocm", "MIGraphX": "onnxruntime-migraphx"}
-    wheel = next((wheel for start, wheel in wheels.items() if name.startswith(start)), None)
+    wheel = _WHEEL_OF.get(name.removesuffix("ExecutionProvider"))
     return f"{text}; {name} comes with the wheel {wheel} (instead of {both[0]})" if wheel and both else text
 
 
 def installed_wheels() -> list[str]:
     """Return the installed distributions that provide `onnxruntime`; two of them shadow each other."""
-    found = importlib.metadata.packages_distributions().get("onnxruntime", [])
-    return sorted(set(found))
+    found = []
+    for name in WHEELS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            importlib.metadata.version(name)
+            found.append(name)
+    return found
 
 
 def _require_providers(session: Any, ort: Ort) -> None:

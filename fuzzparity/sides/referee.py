@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -63,7 +64,9 @@ class Referee:
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
         self._module: Callable[..., Any] | None = None
         try:
-            self._module = _in_double(loaded)
+            with warnings.catch_warnings():  # torch's own deprecations while it unpacks a program
+                warnings.simplefilter("ignore")
+                self._module = _in_double(loaded)
         except Exception as error:
             self.missing = _reason("the module cannot be copied to float64", error)
         self._state = StateGuard(self._module)

@@ -1,0 +1,253 @@
+"""Exporting a target into a build, by each exporter, and giving one; state and digest."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from onnx import TensorProto, helper
+from small_models import Conv, Counter, DictOutputs, InPlace, loaded, model, relu, relu_clip_double
+from torch import nn
+from torch.export import Dim
+
+from fuzzparity import Export, Ort, Size
+from fuzzparity.errors import InvalidTarget
+from fuzzparity.execution import Execution, Status
+from fuzzparity.sides.export import BuildResult, facts_without_model, load_state, make_build
+from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.pair import Pair, open_pair
+
+TORCHSCRIPT = Export(exporter="torchscript")
+IMAGE = torch.randn(1, 3, 8, 6, generator=torch.Generator().manual_seed(0))
+ROW = np.ones((2, 3), np.float32)
+
+
+def opened(target: LoadedTarget, result: BuildResult) -> Pair:
+    assert result.facts is not None, result.error
+    pair = open_pair(target, result.facts, Path(result.facts.build.folder))
+    assert isinstance(pair, Pair)
+    return pair
+
+
+def agree(target: LoadedTarget, result: BuildResult) -> Pair:
+    pair = opened(target, result)
+    expected, actual = pair.run_torch(target.seed), pair.run_ort(target.seed)
+    assert len(expected.outputs) == len(actual.outputs) == len(pair.facts.outputs)
+    for one, other in zip(expected.outputs, actual.outputs, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    return pair
+
+
+def test_torchscript_exports_a_build_that_agrees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shapes = {"image": {0: "batch", 2: Size(4, 64, multiple_of=2)}}
+    target = loaded(Conv(), {"image": IMAGE}, export=TORCHSCRIPT, dynamic_shapes=shapes, outputs=["logits"])
+    pair = agree(target, make_build(target, tmp_path))
+    facts = pair.facts
+    assert facts.outputs == ("logits",)
+    assert facts.build.origin == "exported by torchscript"
+    assert facts.source_line.startswith("small_models.py:")
+    dims = facts.contract.input("image").dims
+    assert (dims[0].symbol, dims[2].low, dims[2].high, dims[2].multiple_of) == ("batch", 4, 64, 2)
+    assert not dims[3].is_dynamic
+    assert sorted(file.name for file in (tmp_path / facts.build.digest).iterdir()) == [
+        "build.json",
+        "model.onnx",
+        "state.safetensors",
+    ]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_one_module_gives_one_digest_and_other_weights_another(tmp_path: Path) -> None:
+    digests = []
+    for shift in (0.0, 0.0, 1.0):
+        module = Conv()
+        with torch.no_grad():
+            module.head.bias += shift
+        facts = make_build(loaded(module, {"image": IMAGE}, export=TORCHSCRIPT), tmp_path).facts
+        assert facts is not None
+        digests.append(facts.build.digest)
+    assert digests[0] == digests[1] != digests[2]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_state_goes_back_into_another_module_and_is_checked(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self, width: int = 3) -> None:
+            super().__init__()
+            self.one = nn.Linear(width, width)
+            self.two = nn.Linear(width, width)
+            self.two.weight = self.one.weight
+            self.register_buffer("turn", torch.randn(2, dtype=torch.complex64), persistent=False)
+            self.register_buffer("narrow", torch.randn(2).bfloat16())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x))
+
+    target = loaded(Tied(), {"x": ROW}, export=TORCHSCRIPT)
+    facts = make_build(target, tmp_path).facts
+    assert facts is not None
+    fresh = loaded(Tied(), {"x": ROW}, export=TORCHSCRIPT)
+    load_state(fresh, Path(facts.build.folder))
+    for one, other in zip(target.module.parameters(), fresh.module.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(target.module.turn, fresh.module.turn)
+    with pytest.raises(InvalidTarget, match="another module in every process"):
+        load_state(loaded(Tied(4), {"x": ROW}), Path(facts.build.folder))
+    with pytest.raises(InvalidTarget, match="cannot be read"):
+        load_state(fresh, tmp_path / "absent")
+
+
+def test_warnings_of_the_tracer_are_notes(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x
+
+    facts = make_build(loaded(forward, {"x": ROW}, export=TORCHSCRIPT), tmp_path).facts
+    assert facts is not None
+    assert "TracerWarning" in facts.build.notes[0]
+    assert "test_export.py" in facts.build.notes[0]
+
+
+def test_a_given_model_is_used_as_it_is(tmp_path: Path) -> None:
+    target = loaded(nn.ReLU(), {"x": ROW}, onnx=relu())
+    facts = agree(target, make_build(target, tmp_path)).facts
+    assert facts.build.origin == "given"
+    assert facts.contract.input("x").dims[0].symbol == "n"
+    load_state(target, Path(facts.build.folder))
+
+
+def test_a_model_that_ort_refuses_gives_an_execution(tmp_path: Path) -> None:
+    target = loaded(lambda x: x.relu().clamp(-1, 1), {"x": np.zeros(3)}, onnx=relu_clip_double())
+    facts = make_build(target, tmp_path).facts
+    assert facts is not None
+    refused = open_pair(target, facts, Path(facts.build.folder))
+    assert isinstance(refused, Execution)
+    assert refused.phase == "load"
+    assert isinstance(open_pair(target, facts, Path(facts.build.folder), ort=Ort(optimization_level="none")), Pair)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "fields", "stage"),
+    [
+        (nn.Linear(4, 2), {"x": ROW}, {}, "run"),
+        (lambda x: None, {"x": ROW}, {"onnx": relu()}, "run"),
+        (nn.ReLU(), {"x": ROW.astype(np.float64)}, {"onnx": relu()}, "inputs"),
+        (nn.ReLU(), {"x": ROW}, {"onnx": relu(), "outputs": ["a", "b"]}, "outputs"),
+        (lambda x: (x, x), {"x": ROW}, {"onnx": relu()}, "outputs"),
+        (nn.ReLU(), {"x": ROW}, {"onnx": relu(), "tolerances": {"z": "logits"}}, "declare"),
+        (nn.ReLU(), {"x": ROW}, {"onnx": b"junk"}, "onnx"),
+        (nn.ReLU(), {"x": ROW}, {"ort": Ort(providers=["CUDAExecutionProvider"])}, "provider"),
+        (nn.ReLU(), {"x": ROW}, {"dynamic_shapes": {"y": {0: "n"}}}, "dynamic_shapes"),
+    ],
+)
+def test_a_wrong_target_is_one_message(tmp_path: Path, module: object, inputs: dict, fields: dict, stage: str) -> None:
+    fields.setdefault("export", TORCHSCRIPT)
+    with pytest.raises(InvalidTarget) as caught:
+        make_build(loaded(module, inputs, **fields), tmp_path)
+    assert caught.value.stage == stage
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_exporter_that_fails_on_a_sound_target_is_a_result(tmp_path: Path) -> None:
+    target = loaded(lambda x: torch.linalg.eigvalsh(x @ x.T), {"x": ROW}, export=TORCHSCRIPT)
+    result = make_build(target, tmp_path)
+    assert result.facts is None
+    assert result.kind == "export_error"
+    assert result.error is not None
+    assert "eigh" in result.error.message
+    assert facts_without_model(target).outputs == ("output_0",)
+
+
+def test_a_flawed_model_is_noted_and_passed_on(tmp_path: Path) -> None:
+    made = model(
+        [helper.make_node("Relu", ["x"], ["y"])], {"x": (TensorProto.FLOAT, [2, 3])}, {"y": (TensorProto.FLOAT, [9, 9])}
+    )
+    facts = make_build(loaded(nn.ReLU(), {"x": ROW}, onnx=made), tmp_path).facts
+    assert facts is not None
+    assert any("checker" in note for note in facts.build.notes)
+
+
+def test_a_module_that_keeps_state_or_writes_to_inputs_keeps_its_build_state(tmp_path: Path) -> None:
+    for module in (Counter(), InPlace()):
+        target = loaded(module, {"x": ROW}, export=TORCHSCRIPT)
+        facts = make_build(target, tmp_path).facts
+        assert facts is not None
+        load_state(target, Path(facts.build.folder))
+    assert facts.mutates_inputs
+
+
+@pytest.mark.slow
+def test_dynamo_exports_builds_that_agree(tmp_path: Path) -> None:
+    shapes = {"image": {0: "batch", 2: Size(4, 64), 3: Dim.DYNAMIC}}
+    target = loaded(Conv(), {"image": IMAGE}, dynamic_shapes=shapes)
+    pair = agree(target, make_build(target, tmp_path))
+    assert all(pair.facts.contract.input("image").dims[dim].is_dynamic for dim in (0, 2, 3))
+    bigger = dataclasses.replace(target.seed, inputs={"image": np.ones((5, 3, 7, 9), np.float32)})
+    np.testing.assert_allclose(pair.run_torch(bigger).outputs[0], pair.run_ort(bigger).outputs[0], atol=1e-5)
+    many = loaded(DictOutputs(), {"x": ROW})
+    assert agree(many, make_build(many, tmp_path)).facts.outputs == ("second", "first.0", "first.1")
+    plain = loaded(lambda a, *rest: a + rest[0], {"a": ROW, "b": ROW}, dynamic_shapes=({0: "n"}, {0: "n"}))
+    assert agree(plain, make_build(plain, tmp_path)).facts.contract.input("b").dims[0].symbol == "n"
+
+
+@pytest.mark.slow
+def test_dynamo_exports_recurrent_embedding_and_bfloat16_models(tmp_path: Path) -> None:
+    ids = np.array([[1, 2, 3], [4, 5, 6]])
+    embedding = loaded(nn.Embedding(7, 4), {"ids": ids}, dynamic_shapes={"ids": {0: "batch"}})
+    assert agree(embedding, make_build(embedding, tmp_path)).facts.contract.input("ids").index_limit == 7
+    lstm = loaded(nn.LSTM(3, 4, batch_first=True), {"x": np.ones((2, 5, 3), np.float32)})
+    agree(lstm, make_build(lstm, tmp_path))
+    x = torch.randn(2, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
+    narrow = loaded(lambda x: x.float() * 2, {"x": x})
+    assert agree(narrow, make_build(narrow, tmp_path)).facts.build.computing_dtype == "bfloat16"
+
+
+@pytest.mark.slow
+def test_a_range_that_the_exporter_narrowed_is_noted_and_no_limit(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[1] > 16 else x
+
+    facts = make_build(loaded(forward, {"x": np.ones((2, 9), np.float32)}, dynamic_shapes=({1: "t"},)), tmp_path).facts
+    assert facts is not None
+    assert any("narrowed x[1] to 0..16" in note for note in facts.build.notes)
+    assert facts.contract.input("x").dims[1].high is None
+    assert {15, 16, 17} <= set(facts.contract.sizes)
+
+
+@pytest.mark.slow
+def test_dims_that_come_out_static_are_exported_again_from_another_sample(tmp_path: Path) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] == 1 else x.reshape(x.shape[0] * 2, -1)
+
+    target = loaded(forward, {"x": np.ones((1, 4), np.float32)}, dynamic_shapes=({0: Dim("batch")},))
+    facts = make_build(target, tmp_path).facts
+    assert facts is not None
+    assert facts.contract.input("x").dims[0].is_dynamic
+    assert any("exported again from x[2, 4]" in note for note in facts.build.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_programs_are_exported_by_the_exporter_that_takes_them(tmp_path: Path) -> None:
+    x = torch.from_numpy(ROW)
+    program = loaded(torch.export.export(nn.Linear(3, 2).eval(), (x,)), {"x": ROW})
+    agree(program, make_build(program, tmp_path))
+    script = torch.jit.script(nn.Linear(3, 2).eval())
+    traced = loaded(script, {"x": ROW}, export=TORCHSCRIPT)
+    agree(traced, make_build(traced, tmp_path))
+    with pytest.raises(InvalidTarget, match="torchscript"):
+        make_build(loaded(script, {"x": ROW}), tmp_path)
+
+
+def test_the_pairs_referee_rounds_to_the_builds_precision(tmp_path: Path) -> None:
+    target = loaded(nn.Linear(3, 2), {"x": ROW}, export=TORCHSCRIPT)
+    pair = agree(target, make_build(target, tmp_path))
+    assert pair.referee is pair.referee
+    exact = pair.referee.exact(target.seed)
+    assert exact is not None
+    np.testing.assert_allclose(exact[0], pair.run_torch(target.seed).outputs[0], atol=1e-6)
+    assert pair.run_ort(target.seed).status is Status.OK
+    assert pair.environment.ort_providers == ("CPUExecutionProvider",)

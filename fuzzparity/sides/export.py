@@ -11,9 +11,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from fuzzparity.case import Case
 from fuzzparity.contract import Build, TargetFacts
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Refusal, Status, normalize_message
+from fuzzparity.sides.build import Exported, write_build
 from fuzzparity.sides.environment import environment, packages
 from fuzzparity.sides.files import given_onnx
 from fuzzparity.sides.graph import GraphFacts, read_graph
@@ -41,15 +40,14 @@ from fuzzparity.sides.shapes import (
     static_dims,
     torchscript_axes,
 )
-from fuzzparity.sides.state import load_state, save_state, state_digest
+from fuzzparity.sides.state import load_state, state_digest
 from fuzzparity.sides.tensors import to_tensor
-from fuzzparity.sides.torch_side import TorchSide, site_of
+from fuzzparity.sides.torch_side import StateGuard, TorchSide, site_of
 from fuzzparity.target import Target
 
 __all__ = ["BuildResult", "facts_without_model", "load_state", "make_build"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_MAX_ONE_FILE_BYTES = 1 << 30  # above it weights go beside the model: protobuf ends at 2 GiB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,15 +57,6 @@ class BuildResult:
     facts: TargetFacts | None = None
     error: Refusal | None = None
     kind: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Exported:
-    """Hold one ONNX model and what was noted while it was made."""
-
-    model: onnx.ModelProto
-    origin: str
-    notes: tuple[str, ...] = ()
 
 
 def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
@@ -81,15 +70,19 @@ def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
     check_optimizers(target.ort.disabled_optimizers)
     asked = asked_dims(target, loaded.seed)
     given = given_onnx(target, loaded.folder)
-    weights = state_digest(loaded.module)
+    weights, state = state_digest(loaded.module), StateGuard(loaded.module)
     if given is not None:
-        exported = _Exported(onnx.load_from_string(given), "given")
+        exported = Exported(onnx.load_from_string(given), "given")
     else:
         try:
             exported = _export(loaded, asked)
+        except InvalidTarget:
+            raise
         except (Exception, SystemExit) as error:
             _require_first_seed(loaded)
             return BuildResult(error=_export_refusal(error), kind="export_error")
+        finally:
+            state.restore()  # an exporter runs forward, which may count in a buffer
     torch_names, mutates = _require_first_seed(loaded)
     outputs = _output_names(target, torch_names, exported.model)
     if outputs is None:
@@ -137,13 +130,14 @@ def facts_without_model(loaded: LoadedTarget) -> TargetFacts:
 def _facts(
     loaded: LoadedTarget,
     asked: AskedDims,
-    exported: _Exported,
+    exported: Exported,
     weights: str,
     outputs: tuple[str, ...],
     mutates: bool,
     builds_folder: Path,
 ) -> TargetFacts:
     target = loaded.target
+    tolerances = _tolerance_outputs(target, outputs)
     graph = read_graph(exported.model)
     contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given")
     static = static_dims(asked, contract)
@@ -153,7 +147,8 @@ def _facts(
     dropped = [item.name for item in contract.inputs if not item.onnx_name]
     if dropped:
         notes.append(f"the ONNX model does without input {', '.join(dropped)}")
-    build = _write(loaded, exported, graph, weights, tuple(notes), builds_folder)
+    exported = dataclasses.replace(exported, notes=tuple(notes))
+    build = write_build(builds_folder, exported, graph, target.export, loaded.module, weights)
     return TargetFacts(
         name=loaded.name,
         spec=loaded.spec,
@@ -167,11 +162,11 @@ def _facts(
         confidential=target.confidential,
         mutates_inputs=mutates,
         source_line=source_line(loaded.module),
-        tolerance_outputs=_tolerance_outputs(target, outputs),
+        tolerance_outputs=tolerances,
     )
 
 
-def _export(loaded: LoadedTarget, asked: AskedDims) -> _Exported:
+def _export(loaded: LoadedTarget, asked: AskedDims) -> Exported:
     """Export from the first seed, and once more from another sample when asked-for dims came out static."""
     first = _export_from(loaded, asked, loaded.seed)
     lost = _lost(loaded, asked, first)
@@ -190,12 +185,12 @@ def _export(loaded: LoadedTarget, asked: AskedDims) -> _Exported:
     return dataclasses.replace(first, notes=(*first.notes, f"{again}; that did not help"))
 
 
-def _lost(loaded: LoadedTarget, asked: AskedDims, exported: _Exported) -> tuple[str, ...]:
+def _lost(loaded: LoadedTarget, asked: AskedDims, exported: Exported) -> tuple[str, ...]:
     contract = contract_of(loaded.target, loaded.seed, read_graph(exported.model), asked, is_given=False)
     return static_dims(asked, contract)
 
 
-def _export_from(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> _Exported:
+def _export_from(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Exported:
     export = loaded.target.export
     module = _exportable(loaded)
     arguments = tuple(to_tensor(array) for array in sample.inputs.values())
@@ -216,7 +211,7 @@ def _export_from(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> _Expor
             program = torch.onnx.export(module, arguments, dynamo=True, optimize=export.optimize, **keywords)
             model = program.model_proto
             narrowed = _narrowed(program.exported_program, asked, sample)
-    return _Exported(model, f"exported by {export.exporter}", (*narrowed, *warned))
+    return Exported(model, f"exported by {export.exporter}", (*narrowed, *warned))
 
 
 def _by_torchscript(
@@ -266,8 +261,6 @@ def _narrowed(program: Any, asked: AskedDims, sample: Case) -> tuple[str, ...]:
 
 def _export_refusal(error: BaseException) -> Refusal:
     """Return an exporter's failure by its cause: torch wraps it in an error whose text is advice."""
-    if isinstance(error, InvalidTarget):
-        raise error
     cause = error.__cause__ or error
     lines = [line for line in _ANSI.sub("", str(cause)).splitlines() if line.strip()]
     return Refusal(type(cause).__name__, normalize_message(" ".join(lines[:3])), site_of(cause))
@@ -331,89 +324,13 @@ def _checked(model: onnx.ModelProto) -> tuple[str, ...]:
     return ()
 
 
-def canonical_digest(model: onnx.ModelProto) -> str:
-    """Return the sha256 of a model without what names its source (stack traces, documentation, producer)."""
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
-    bare.ClearField("producer_version")
-    bare.ClearField("doc_string")
-    del bare.metadata_props[:]
-    digest = hashlib.sha256()
-    graphs: list[Any] = [bare.graph, *bare.functions]
-    while graphs:
-        graph = graphs.pop()
-        graph.ClearField("doc_string")
-        del graph.metadata_props[:]
-        for node in graph.node:
-            node.ClearField("doc_string")
-            del node.metadata_props[:]
-            for attribute in node.attribute:
-                graphs.extend([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
-        for value in graph.value_info:
-            del value.metadata_props[:]
-    for tensor in bare.graph.initializer:  # one by one: a message above 2 GiB cannot be serialized
-        digest.update(tensor.SerializeToString(deterministic=True))
-    del bare.graph.initializer[:]
-    digest.update(bare.SerializeToString(deterministic=True))
-    return digest.hexdigest()
-
-
-def _write(
-    loaded: LoadedTarget,
-    exported: _Exported,
-    graph: GraphFacts,
-    weights: str,
-    notes: tuple[str, ...],
-    builds_folder: Path,
-) -> Build:
-    """Write the build's folder in one step: into a temporary one that is renamed."""
-    export = loaded.target.export
-    onnx_digest = canonical_digest(exported.model)
-    versions = packages()
-    words = [weights, onnx_digest, exported.origin, export.exporter, export.opset, export.optimize, versions]
-    digest = hashlib.sha256(json.dumps([*words, sorted(map(str, export.options))]).encode()).hexdigest()
-    folder = builds_folder / digest
-    temporary = builds_folder / f".tmp-{os.getpid()}-{digest[:12]}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    _save_model(exported.model, temporary / "model.onnx")
-    save_state(loaded.module, temporary / "state.safetensors")
-    build = Build(
-        digest=digest,
-        folder=str(folder),
-        origin=exported.origin,
-        state_digest=weights,
-        onnx_digest=onnx_digest,
-        onnx_bytes=sum(file.stat().st_size for file in temporary.glob("model.onnx*")),
-        nodes=graph.nodes,
-        opset_requested=export.opset if exported.origin != "given" else None,
-        opset_obtained=graph.opset,
-        computing_dtype=graph.computing_dtype,
-        versions=versions,
-        notes=notes,
-    )
-    (temporary / "build.json").write_text(json.dumps(dataclasses.asdict(build), indent=1), encoding="utf-8")
-    try:
-        temporary.rename(folder)
-    except OSError:  # the same build was made before
-        shutil.rmtree(temporary)
-        if not (folder / "build.json").is_file():
-            raise
-    return build
-
-
-def _save_model(model: onnx.ModelProto, path: Path) -> None:
-    if model.ByteSize() < _MAX_ONE_FILE_BYTES:
-        path.write_bytes(model.SerializeToString(deterministic=True))
-    else:
-        onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data")
-
-
 def source_line(module: Any) -> str:
     """Return "file.py:12" of a module's forward, or of a callable; "" where Python does not know."""
+    if isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule):
+        return ""  # its code was generated
     forward = type(module).forward if isinstance(module, torch.nn.Module) else module
     try:
         file, line = inspect.getsourcefile(forward), inspect.getsourcelines(forward)[1]
-    except (TypeError, OSError, AttributeError):
+    except (TypeError, OSError):
         return ""
     return f"{Path(file).name}:{line}" if file else ""

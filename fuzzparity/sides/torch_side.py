@@ -80,28 +80,28 @@ def _bytes(array: Array) -> bytes:
 
 
 class StateGuard:
-    """Remember the parameters and buffers of a module, and put back those that a run changed."""
+    """Remember the buffers of a module, and put back those that a run wrote to or replaced."""
 
     def __init__(self, module: Any) -> None:
         self.was_changed = False
-        self._entries: list[tuple[dict[str, Any], str, torch.Tensor, torch.Tensor, int]] = []
-        if isinstance(module, torch.nn.Module) and not isinstance(module, torch.jit.ScriptModule):
-            for part in module.modules():
-                for name, tensor in part._buffers.items():
-                    if tensor is not None:
-                        self._entries.append((part._buffers, name, tensor, tensor.detach().clone(), tensor._version))
+        self._entries: list[tuple[dict[str, Any] | None, str, torch.Tensor, torch.Tensor, int]] = []
+        for part in module.modules() if isinstance(module, torch.nn.Module) else ():
+            owner = None if isinstance(part, torch.jit.ScriptModule) else part._buffers
+            for name, tensor in part.named_buffers(recurse=False):
+                self._entries.append((owner, name, tensor, tensor.detach().clone(), tensor._version))
 
     def restore(self) -> None:
-        """Put back every buffer that was written to or replaced since the start."""
+        """Put every buffer back as it was at the start."""
         for place, (owner, name, tensor, original, version) in enumerate(self._entries):
-            if tensor._version == version and owner.get(name) is tensor:
+            if tensor._version == version and (owner is None or owner.get(name) is tensor):
                 continue
             self.was_changed = True
             with torch.no_grad():
                 if tensor.shape != original.shape:
                     tensor.resize_(original.shape)
                 tensor.copy_(original)
-            owner[name] = tensor
+            if owner is not None:
+                owner[name] = tensor
             self._entries[place] = (owner, name, tensor, original, tensor._version)
 
 

@@ -43,7 +43,7 @@ def drive(generator: Generator, count: int) -> list[Proposal]:
 
 
 @given(contracts())
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_case_is_inside_the_contract_unless_it_says_otherwise(contract: Contract) -> None:
     try:
         generator = Generator(contract, [seed_for(contract)], 1)

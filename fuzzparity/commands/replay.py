@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,7 +34,8 @@ from fuzzparity.report.reproducer import content_of_payload, write_reproducer
 from fuzzparity.target import Tolerance
 from fuzzparity.verdict import Kind
 
-START_SECONDS = 60.0  # for imports, on top of the finding's own limit
+START_SECONDS = 120.0  # for imports on a busy machine; the finding's own limit counts from each phase's beginning
+_POLL_SECONDS = 0.02
 
 
 class State(StrEnum):
@@ -155,23 +157,37 @@ def run_child(folder: Path, limit_seconds: float) -> ChildEnd:
     with tempfile.TemporaryDirectory(prefix="fuzzparity-replay-") as name:
         out = Path(name)
         command = [sys.executable, "-m", "fuzzparity.commands.replay_child", str(folder.resolve()), name]
-        process = subprocess.Popen(
-            [*command, str(os.getpid())],
-            cwd=name,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
-        )
-        timed_out, errors = False, b""
+        with (out / "errors").open("wb") as errors:
+            process = subprocess.Popen(
+                [*command, str(os.getpid())],
+                cwd=name,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                env={**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
+            )
         try:
-            _, errors = process.communicate(timeout=START_SECONDS + limit_seconds)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+            timed_out = not _wait(process, out, limit_seconds)
         finally:
             _kill_group(process)
-        return _child_end(out, process.returncode, timed_out, errors)
+        return _child_end(out, process.returncode, timed_out)
+
+
+def _wait(process: subprocess.Popen[bytes], out: Path, limit_seconds: float) -> bool:
+    """Wait for the child; False when a phase ("" while it starts, "load", "run") takes longer than it may."""
+    phase, deadline = "", time.monotonic() + START_SECONDS
+    while process.poll() is None:
+        if phase != (phase := _phase(out)):
+            deadline = time.monotonic() + limit_seconds
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _phase(out: Path) -> str:
+    return (out / "phase").read_text() if (out / "phase").exists() else ""
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -179,20 +195,20 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass  # the group ended by itself
-    process.communicate()
+    process.wait()
 
 
-def _child_end(out: Path, code: int, timed_out: bool, errors: bytes) -> ChildEnd:
+def _child_end(out: Path, code: int, timed_out: bool) -> ChildEnd:
     """Return the child's end as an execution of the ORT side, or why there is none."""
-    phase_file = out / "phase"
-    phase = phase_file.read_text() if phase_file.exists() else ""
+    phase = _phase(out)
     if code == UNABLE and not timed_out:
         return ChildEnd(problem=str(_result(out).get("problem", "")))
     if code == DONE and not timed_out:
         return _answer(out)
     if not phase:
-        told = errors.decode(errors="replace").strip().splitlines()
-        return ChildEnd(problem=f"the replaying process could not start: {printable(told[-1] if told else code, 300)}")
+        told = (out / "errors").read_text(errors="replace").strip().splitlines()
+        why = f"no answer within {START_SECONDS:.0f} s" if timed_out else told[-1] if told else f"it ended with {code}"
+        return ChildEnd(problem=f"the replaying process could not start: {printable(why, 300)}")
     if timed_out:
         return ChildEnd(Execution(ORT, Status.HANG, phase=phase))
     if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):

@@ -35,7 +35,8 @@ def main(folder: Path, out: Path, parent_pid: int) -> int:
         _write(out, {"problem": str(error)})
         return UNABLE
     except MemoryError:
-        result = {"status": Status.OOM.value, "phase": (out / "phase").read_text()}
+        phase = (out / "phase").read_text() if (out / "phase").exists() else "load"
+        result = {"status": Status.OOM.value, "phase": phase}
     _write(out, result)
     return DONE
 
@@ -46,11 +47,11 @@ def _run(recorded: Recorded, out: Path) -> dict[str, Any]:
     finding = recorded.finding
     budget = memory_budget_bytes(1)
     limit_memory(min(budget, finding.memory_bytes) if finding.kind is Kind.OOM and finding.memory_bytes else budget)
-    (out / "phase").write_text("load")
+    _enter(out, "load")
     side = open_recorded(recorded.model, finding.feeds, finding.ort)
     if isinstance(side, Execution):
         return as_result(side)
-    (out / "phase").write_text("run")
+    _enter(out, "run")
     case = Case(recorded.inputs)
     execution = side.run(case)
     result = as_result(execution)
@@ -60,6 +61,12 @@ def _run(recorded: Recorded, out: Path) -> dict[str, Any]:
         names = [str(index) for index in range(len(execution.outputs))]
         (out / "outputs.safetensors").write_bytes(encode(dict(zip(names, execution.outputs, strict=True))))
     return result
+
+
+def _enter(out: Path, phase: str) -> None:
+    """Say which phase begins; by rename, so that the parent never reads half a word."""
+    (out / "phase.new").write_text(phase)
+    (out / "phase.new").rename(out / "phase")
 
 
 def as_result(execution: Execution) -> dict[str, Any]:

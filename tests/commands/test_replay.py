@@ -9,7 +9,7 @@ import onnx
 import psutil
 import pytest
 
-from fuzzparity.commands.replay import State, replay, replay_all
+from fuzzparity.commands.replay import State, replay, replay_all, replay_each
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.report.reproducer import write_reproducer
@@ -52,8 +52,7 @@ def test_a_real_abort_shows(tmp_path):
     assert replay(write_reproducer(tmp_path, content)).state is State.CANNOT_RUN
 
 
-def test_an_endless_loop_shows_and_leaves_no_process(tmp_path, monkeypatch):
-    monkeypatch.setattr("fuzzparity.commands.replay.START_SECONDS", 6.0)
+def test_an_endless_loop_shows_and_leaves_no_process(tmp_path):
     inputs = {"n": np.array(2**40), "x": np.ones(1, np.float32)}
     hang = Execution(ORT, Status.HANG)
     content = twins.content(twins.loop_model(), inputs, Kind.HANG, side=ORT, actual=hang, limit_seconds=1.0)
@@ -123,6 +122,7 @@ def external(folder, location):
     return data
 
 
+@pytest.mark.slow
 def test_external_data_stays_inside_its_folder(folder):
     data = external(folder, "weights.bin")
     (folder / "weights.bin").write_bytes(data)
@@ -212,3 +212,20 @@ def test_all_reproducers_are_replayed_by_name_and_strays_are_said(tmp_path):
     assert [outcome.state for outcome in outcomes] == [State.SHOWS, State.CANNOT_RUN]
     with pytest.raises(InvalidUsage):
         list(replay_all(tmp_path / "none"))
+
+
+def test_a_finding_is_replayed_by_folder_by_id_and_by_prefix(tmp_path):
+    folder = write_reproducer(tmp_path, twins.numeric())
+    for name in (str(folder), folder.name, folder.name[:-2]):
+        assert [outcome.state for outcome in replay_each([name], tmp_path)] == [State.SHOWS]
+    with pytest.raises(InvalidUsage, match="no reproducer"):
+        list(replay_each(["crash-00000000"], tmp_path))
+    with pytest.raises(InvalidUsage, match="is no folder"):
+        list(replay_each(["some/where"], tmp_path))
+
+
+def test_a_child_that_cannot_start_is_said(folder, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    outcome = replay(folder)
+    assert outcome.exit_code == 125
+    assert "could not start" in outcome.text

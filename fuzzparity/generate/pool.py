@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuzzparity.case import Array, Case, sort_key
 from fuzzparity.generate.rng import Rng
 
+SortKey = tuple[Any, ...]
 MAX_FEATURES = 1 << 14
+_LOOK_EVERY = 16  # hits of a feature between two looks at the full order
 _CHEAP_ELEMENTS = 4096  # up to here the full order is computed to break a tie of elements and dims
 
 
@@ -25,6 +28,14 @@ class Entry:
     is_seed: bool = False
     owned: set[str] = field(default_factory=set)
     is_finite: bool = True
+    _key: SortKey | None = None
+
+    @property
+    def key(self) -> SortKey:
+        """Return the case's place in the total order, computed once."""
+        if self._key is None:
+            self._key = sort_key(self.case)
+        return self._key
 
 
 class Pool:
@@ -72,7 +83,10 @@ class Pool:
         mine, theirs = _size(case), _size(owner.case)
         if mine != theirs:
             return mine < theirs
-        return case.elements <= _CHEAP_ELEMENTS and sort_key(case) < sort_key(owner.case)
+        # the full order reads every value: a look now and then simplifies as well as one at every hit
+        if case.elements > _CHEAP_ELEMENTS or self.hits[feature] % _LOOK_EVERY:
+            return False
+        return sort_key(case) < owner.key
 
     def _give(self, feature: str, entry: Entry) -> None:
         owner = self._owners.get(feature)

@@ -26,7 +26,7 @@ from fuzzparity.execution import Refusal, Status, normalize_message
 from fuzzparity.sides.build import Exported, write_build
 from fuzzparity.sides.environment import environment, packages
 from fuzzparity.sides.files import given_onnx
-from fuzzparity.sides.graph import GraphFacts, read_graph
+from fuzzparity.sides.graph import read_graph
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.ort_side import check_optimizers, check_providers
 from fuzzparity.sides.quiet import quietly

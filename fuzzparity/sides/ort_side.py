@@ -105,7 +105,7 @@ class OrtSide:
         started = perf_counter()
         try:
             feeds = {onnx_name: native(case.inputs[name]) for name, onnx_name in self._feeds}
-            if self._is_narrow or any(array.dtype.kind == "V" for array in feeds.values()):
+            if self._is_narrow or any(array.dtype.name in _VALUE_TYPES for array in feeds.values()):
                 outputs = self._run_values(feeds)
             else:
                 outputs = self._session.run(None, feeds)

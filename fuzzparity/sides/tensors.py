@@ -29,6 +29,8 @@ _INTEGERS: dict[int, type[np.generic]] = {1: np.uint8, 2: np.int16}
 
 def to_tensor(array: Array) -> torch.Tensor:
     """Return a fresh contiguous tensor with an array's dtype, shape and bits; TypeError for a dtype torch lacks."""
+    if array.dtype.isbuiltin == 1 and array.dtype.isnative:  # the common case, without a dtype made anew
+        return torch.from_numpy(np.array(array, order="C", copy=True))
     own: Array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True)
     narrow = _BY_NUMPY.get(own.dtype)
     if narrow is None:
@@ -46,9 +48,11 @@ def to_array(tensor: torch.Tensor) -> Array:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    tensor = tensor.cpu().resolve_conj().resolve_neg()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
     if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    tensor = tensor.resolve_neg()
     narrow = _BY_TORCH.get(tensor.dtype)
     if narrow is None:
         return np.array(tensor.numpy(), copy=True)
@@ -66,7 +70,10 @@ def flatten_outputs(outputs: Any) -> tuple[Array, ...]:
 
     Dict keys keep their order, as torch's exporters do.
     """
-    return tuple(leaf for _, leaf in _named(outputs))
+    if isinstance(outputs, torch.Tensor):
+        return (to_array(outputs),)
+    arrays = (_as_array(leaf) for leaf in _pytree.tree_leaves(_opened(outputs)))
+    return tuple(array for array in arrays if array is not None)
 
 
 def output_names(outputs: Any) -> tuple[str, ...]:

@@ -301,3 +301,62 @@ def test_metadata_with_source_paths_is_not_written_out(tmp_path):
     folder = write_reproducer(tmp_path, content)
     assert "someone" not in (folder / "repro.py").read_text()
     assert onnx.load(folder / "model.onnx").graph.node[0].metadata_props
+
+
+TARGET = """
+import os
+import torch
+from fuzzparity import Target
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        if x.shape[0] == 3:
+            os.abort()
+        if x.shape[0] == 4:
+            return x + torch.rand(4)
+        return x + 1
+
+def target():
+    return Target(module=Net(), inputs={"x": torch.zeros(2)})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "elements", "code"),
+    [(Kind.CRASH, 3, 1), (Kind.CRASH, 2, 0), (Kind.UNSTABLE, 4, 1), (Kind.UNSTABLE, 2, 0), (Kind.HANG, 2, 0)],
+)
+def test_a_fault_of_torch_runs_the_users_own_target(tmp_path, kind, elements, code):
+    (tmp_path / "target.py").write_text(TARGET)
+    content = twins.content(
+        twins.add_model(),
+        {"x": np.zeros(elements, np.float32)},
+        kind,
+        side=TORCH,
+        expected=twins.died(TORCH, 6),
+        target_spec="somewhere/target.py:target",
+        target_folder=str(tmp_path),
+    )
+    folder = write_reproducer(tmp_path / "crashes", content)
+    assert json.loads((folder / "finding.json").read_text())["target"]["spec"] == "../../target.py:target"
+    ended, text = replayed(folder, tmp_path / "crashes")
+    assert ended == code, text
+
+
+@pytest.mark.slow
+def test_a_target_that_cannot_be_loaded_is_not_an_answer(tmp_path):
+    given = {"side": TORCH, "expected": twins.died(TORCH, 6), "target_folder": str(tmp_path)}
+    content = twins.content(twins.add_model(), {"x": np.zeros(2, np.float32)}, Kind.CRASH, **given)
+    code, text = replayed(write_reproducer(tmp_path / "crashes", content), tmp_path)
+    assert code == 125, text
+
+
+def test_a_headline_beyond_ascii_is_printed_anywhere(tmp_path):
+    folder = write_reproducer(tmp_path, twins.numeric(headline="größer \u2264 x"))
+    ended = subprocess.run(
+        [sys.executable, str(folder / "repro.py")],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr

@@ -19,6 +19,7 @@ from fuzzparity.verdict import Evidence, Grade, Kind
 
 DRAWS = 16  # of one-ulp and of eps-of-maximum changes: DESIGN, "Evidence"
 ROUNDED_DRAWS = 12
+LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
 AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric answer would reach
 # No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
 # (1e-4 of the maximum); coarser dtypes by their own eps.
@@ -107,7 +108,7 @@ def weigh(
         for w in weighings:
             w.set_overflow(overflows)
     source = _Draws(case, referee, working_dtype)
-    _observe(weighings, source.base())
+    _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.is_decision], source.amplified())
     _break_ties(weighings, source)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
@@ -122,12 +123,15 @@ def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> An
     return weighing.answer(source.count)
 
 
-def _observe(weighings: Sequence[Weighing], outcomes: Iterator[tuple[str, tuple[Array, ...]]]) -> None:
-    """Show draws to the weighings until each is settled."""
-    while not all(w.is_settled for w in weighings):
+def _observe(
+    weighings: Sequence[Weighing], outcomes: Iterator[tuple[str, tuple[Array, ...]]], *, least: int = 0
+) -> None:
+    """Show at least some draws to the weighings, then more until each is settled."""
+    while least > 0 or not all(w.is_settled for w in weighings):
         outcome = next(outcomes, None)
         if outcome is None:
             return
+        least -= 1
         test, outputs = outcome
         for w in weighings:
             w.observe(test, outputs)
@@ -140,6 +144,11 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
     threshold at zero, which an engine must get right, and not an order among equals.
     """
     undecided = [w for w in weighings if w.may_be_tie and not w.is_settled]
+    jumping = [w for w in weighings if w.may_jump and w.is_settled]
+    if jumping and draws.can_perturb(source.case):
+        for test, outputs in source.ramps(0.0):
+            for w in jumping:
+                w.observe(test, outputs)
     if not undecided:
         return
     if draws.can_perturb(source.case):

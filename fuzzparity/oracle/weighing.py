@@ -21,6 +21,7 @@ from fuzzparity.verdict import Evidence, Grade, Kind
 
 MOVES = 8.0  # a side is far beyond this many moves of the exact answer: DESIGN, "Evidence"
 OVERFLOW_MARGIN = 8.0  # an intermediate this close to the largest float overflows in a sound formulation as well
+JUMP = 1000.0  # rounding rarely spreads an answer over so many default tolerances; only asks for six more draws
 SOURCE = "torch float64"
 
 Wide = npt.NDArray[np.float64]
@@ -97,6 +98,11 @@ class Weighing:
         if output.shape == self.exact_shape:
             self._take(test, output)
 
+    @property
+    def may_jump(self) -> bool:
+        """Tell whether a settled answer may be an order of equal values rather than rounding."""
+        return False
+
     def set_overflow(self, overflows: bool) -> None:
         """Learn whether torch's own formulation comes near the largest float."""
 
@@ -129,6 +135,7 @@ class NumericWeighing(Weighing):
         self.is_two_valued = np.ones(self.at.shape, dtype=np.bool_)
         self.order_torch = np.zeros(self.at.shape, dtype=np.bool_)  # a ramp gave the side's answer
         self.order_ort = self.order_torch.copy()
+        self.was_torch, self.was_ort = False, False  # one draw gave all of a side's answer
         self._judge_clusters(self.exact)
 
     @property
@@ -165,6 +172,7 @@ class NumericWeighing(Weighing):
         values = as_float64(output).reshape(-1)[self.at]
         if test == RAMP:
             # ramps move by less than the other tests: they show an order, not a size
+            self._judge_clusters(values)
             self.order_torch |= self._near(values, self.torch)
             self.order_ort |= self._near(values, self.ort)
             return
@@ -176,8 +184,16 @@ class NumericWeighing(Weighing):
 
     def _judge_clusters(self, values: Wide) -> None:
         """Note where the exact answer jumps between the two sides' answers instead of spreading around."""
-        near = np.minimum(_difference(values, self.torch), _difference(values, self.ort)) <= self.allowed
-        self.is_two_valued &= near
+        near_torch = _difference(values, self.torch) <= self.allowed
+        near_ort = _difference(values, self.ort) <= self.allowed
+        self.is_two_valued &= near_torch | near_ort
+        self.was_torch |= bool(near_torch.all())
+        self.was_ort |= bool(near_ort.all())
+
+    @property
+    def may_jump(self) -> bool:
+        """Tell whether the sides are so far apart that another order of equal values is worth a look."""
+        return bool((_difference(self.torch, self.ort) > JUMP * self.allowed).any()) and not self.was_ort
 
     def answer(self, count: int) -> Answer:
         """Return the answer after all draws."""
@@ -190,7 +206,8 @@ class NumericWeighing(Weighing):
         far = tuple(side for side, flags in ((TORCH, torch_far), (ORT, ort_far)) if flags.any())
         evidence = self._evidence(count, torch_far | ort_far, far)
         if not far:
-            is_tie = self.is_by_order or (self.is_two_valued & (self.move > self.allowed)).all()
+            jumps = bool((self.is_two_valued & (self.move > self.allowed)).all())
+            is_tie = self.is_by_order or jumps or (self.was_torch and self.was_ort)
             return Answer(Grade.TIE if is_tie else Grade.INHERENT, evidence, blame="none")
         side = far[0] if len(far) == 1 else ""
         return Answer(Grade.BUG, evidence, side=side, blame=TORCH if side == TORCH else "unknown")

@@ -134,8 +134,7 @@ def test_topk_payload_gathered_by_equal_zero_scores_is_a_tie():
     box = np.arange(8, dtype=np.float32).reshape(4, 2)
     for scores in (np.zeros(4, np.float32), np.full(4, 0.9, np.float32)):
         verdict = only(judge(gathered(topk_first), gathered(topk_last), scores, box))
-        assert (verdict.kind, verdict.blame) == (Kind.NUMERIC, "none")
-        assert verdict.grade in (Grade.TIE, Grade.INHERENT)
+        assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NUMERIC, Grade.TIE, "none")
 
 
 def test_topk_that_returns_a_smaller_score_is_a_bug_among_ties_too():
@@ -299,4 +298,4 @@ def test_draws_are_the_same_for_the_same_case_and_keep_zeros_nan_and_integers():
 def test_draws_stop_as_soon_as_the_answer_is_clear():
     referee = NumpyReferee(layer_norm)
     judge(layer_norm, layer_norm_sequential, normal(4, 64, offset=40000), referee=referee)
-    assert referee.runs <= 6
+    assert referee.runs <= 1 + 6 + 6

@@ -112,7 +112,7 @@ def _target(given: dict[str, Any]) -> TargetOptions:
     return options
 
 
-@cli.command()
+@cli.command(epilog=_example("fuzzparity fuzz corpora/digits --time 10m --workers 2"))
 @target_options
 @click.option(
     "--time", "time_text", metavar="DURATION", help="Fuzzing time, e.g. 90s, 10m, 1h30m; then 30 s to finish."
@@ -215,7 +215,13 @@ def check(json_to: str | None, **given: Any) -> None:
     sys.exit(1 if any(suspect.verdict.grade.value == "bug" for suspect in prepared.suspects) else 0)
 
 
-@cli.command()
+@cli.command(
+    epilog=_example(
+        "fuzzparity replay crashes/numeric-1a2b3c4d",
+        "fuzzparity replay numeric-1a2b --current",
+        "fuzzparity replay --all",
+    )
+)
 @click.argument("what", nargs=-1, metavar="PATH|ID...")
 @click.option("--all", "is_all", is_flag=True, help="Every reproducer under --crashes.")
 @click.option(
@@ -236,7 +242,7 @@ def replay(what: tuple[str, ...], is_all: bool, current: str | None, json_to: st
     if current is not None:
         if len(what) != 1:
             raise InvalidUsage(f"--current replays one finding by its id; {len(what)} were given")
-        path, payload = database.finding_payload(what[0], _text(given["corpus"]))
+        payload = database.finding_payload(what[0], _text(given["corpus"]))[1]
         spec = current or (payload.facts.spec if payload.facts else "")
         with _live(json_to) as live:
             shows, examined = running.replay_current(_target({"target": spec, **given}), payload, live)
@@ -481,9 +487,8 @@ def init(onnx: str, torch_file: str | None, output: Path) -> None:
     """Write a first target.py to fill in, from an ONNX model's inputs."""
     from fuzzparity.commands.init import write_target
 
-    print(
-        f"wrote {write_target(Path(onnx), Path(torch_file) if torch_file else None, output)}: fill it in, then run check"
-    )
+    written = write_target(Path(onnx), Path(torch_file) if torch_file else None, output)
+    print(f"wrote {written}: fill it in, then run `fuzzparity check {written}`")
 
 
 def _text(path: Path | None) -> str | None:

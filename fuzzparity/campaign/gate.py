@@ -61,7 +61,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
             if expected.is_ok:
                 agreed.append(seed)
             continue
-        judgement = twin.judge(seed, expected, actual)
+        judgement = twin.judge(seed, expected, actual, relative=False)
         suspects += suspects_of(facts, seed, Lineage(origin="seed"), judgement, expected, actual)
         if judgement.kind is Kind.AGREE:
             agreed.append(seed)

@@ -312,7 +312,8 @@ class Campaign:
                 suspect_of_death(self._prepared.facts, self._prepared.twin, event.exit, announced.case, lineage)
             )
         else:
-            self._observer.note(f"a worker died with {event.exit.text} between runs; another takes its place")
+            where = f"in the {announced.side}" if announced is not None and announced.side else "between runs"
+            self._observer.note(f"a worker died with {event.exit.text} {where}; another takes its place")
 
     def _fault(self, text: str) -> None:
         self._counters.faults += 1

@@ -26,7 +26,13 @@ from fuzzparity.work.limits import LONGEST_SECONDS, Limits, memory_budget_bytes,
 from fuzzparity.work.loader import Loaded, LoadSpec
 from fuzzparity.work.pool import Pool
 
-_PRELOAD = ("fuzzparity.campaign.worker", "fuzzparity.explain.investigate", "fuzzparity.campaign.gate")
+_PRELOAD = (
+    "fuzzparity.campaign.worker",
+    "fuzzparity.campaign.gate",
+    "fuzzparity.campaign.probing",
+    "fuzzparity.explain.examine",
+    "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: two seconds in every child
+)
 _EXPORT_SECONDS = 1800.0
 _MOST_DEADLY_SEEDS = 8
 

@@ -26,7 +26,8 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
-_JUDGED_ALWAYS = 6  # repeats of one look-alike judged in full, before only powers of two are
+_JUDGED_ALWAYS = 3  # repeats of one look-alike judged in full, before only powers of two are
+_RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
 _SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
 
 
@@ -95,7 +96,8 @@ class _Worker:
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         counters.inputs += self._is_new(case)
-        screening = self._twin.screen(expected, actual)
+        relative = proposal.label == "sweep" or proposal.lineage.sequence % _RELATIVE_EVERY == 0
+        screening = self._twin.screen(expected, actual, relative=relative)
         judgement = Judgement(screening.kind, comparisons=screening.comparisons)
         signals = features(case, self._facts.contract, expected, actual, judgement)
         is_rejected = screening.kind is Kind.REJECTED

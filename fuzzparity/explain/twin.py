@@ -90,15 +90,21 @@ class Twin:
         self.announcer.case(case, sequence)
         return self.run_torch(case), self.run_ort(case)
 
-    def screen(self, expected: Execution, actual: Execution) -> Screening:
-        """Look at two executions without evidence."""
-        return self.oracle.screen(expected, actual)
+    def screen(self, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
+        """Look at two executions without evidence; `relative` adds the look without an absolute bound."""
+        return self.oracle.screen(expected, actual, relative=relative)
 
     def judge(
-        self, case: Case, expected: Execution, actual: Execution, second: tuple[Execution, Execution] | None = None
+        self,
+        case: Case,
+        expected: Execution,
+        actual: Execution,
+        second: tuple[Execution, Execution] | None = None,
+        *,
+        relative: bool = True,
     ) -> Judgement:
         """Judge two executions with evidence; `second` are the repeats that stability is judged by."""
-        return self.oracle.judge(case, expected, actual, self.referee, second=second)
+        return self.oracle.judge(case, expected, actual, self.referee, second=second, relative=relative)
 
     def realism(self, case: Case) -> Realism:
         """Say how close a case is to the seeds."""

@@ -137,7 +137,7 @@ def _attend(
             break
         announced = read_announcement(map_path, with_case=False)
         late = total_seconds is not None and time.monotonic() - started > total_seconds
-        if late or (announced is not None and announced.side and announced.busy_seconds > limits.run_seconds):
+        if late or (announced is not None and limits.are_passed(announced.side, announced.busy_seconds)):
             hang = True
             os.kill(pid, signal.SIGKILL)
             break

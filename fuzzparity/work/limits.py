@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from fuzzparity.execution import ORT, TORCH
+
 _PR_SET_PDEATHSIG = 1
 
 SLOWEST_SEED_FACTOR = 50.0
@@ -25,10 +27,18 @@ CONFIRM_FACTOR = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bound one child: `run_seconds` for one announced run, `memory_bytes` on top of what the process has at fork."""
+    """Bound one child: `run_seconds` for one announced run, `memory_bytes` on top of what the process has at fork.
+
+    What is neither torch nor ORT (the referee) is no side and cannot hang as a finding; it gets `other_seconds`.
+    """
 
     run_seconds: float = LONGEST_SECONDS
     memory_bytes: int | None = None
+    other_seconds: float = 2 * LONGEST_SECONDS
+
+    def are_passed(self, side: str, busy_seconds: float) -> bool:
+        """Tell whether an announced run has gone on for too long."""
+        return bool(side) and busy_seconds > (self.run_seconds if side in (TORCH, ORT) else self.other_seconds)
 
 
 def run_limit_seconds(slowest_seed_seconds: float) -> float:

@@ -267,8 +267,7 @@ class Pool:
 
     def _bound_runs(self) -> None:
         for child in self._children.values():
-            _, busy_seconds = child.watch.busy()
-            if busy_seconds > child.limits.run_seconds and not child.killed_for_hang:
+            if not child.killed_for_hang and child.limits.are_passed(*child.watch.busy()):
                 child.killed_for_hang = True
                 child.kill()
 

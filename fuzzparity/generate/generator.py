@@ -34,6 +34,9 @@ _TRIES = 24  # drafts per proposal before a repeated case is accepted
 _REMEMBERED = 1 << 16  # digests of recent small cases
 _SMALL_BYTES = 4096  # above this a repetition is unlikely and a digest dear
 _SWEEP_SEEDS = 4  # seeds that the sweep takes turns with
+_USUAL_SEEDS = 4  # a case of up to so many median seeds is of usual size
+_USUAL_ELEMENTS = 2048
+_LARGE_SHARE = 1 / 64  # of the largest drafts that get through
 _REWEIGH = 256  # proposals between two looks at which mutators pay
 
 
@@ -74,6 +77,8 @@ class Generator:
             max_elements=max_elements or max(4 * largest, _DEFAULT_ELEMENTS),
             max_bytes=max(max_bytes, largest_bytes),
         )
+        median = sorted(seed.elements for seed in seeds)[len(seeds) // 2]
+        self._usual_elements = max(_USUAL_SEEDS * median, _USUAL_ELEMENTS)
         self._contract = contract
         self._valid = valid
         self._rng_seed = rng_seed
@@ -238,6 +243,13 @@ class Generator:
                 return made
         return None
 
+    def _affords(self, draft: Sequence[Array]) -> bool:
+        """Let large drafts through in inverse proportion to their size, so that each scale costs about the same."""
+        elements = sum(array.size for array in draft)
+        if elements <= self._usual_elements:
+            return True
+        return self._rng.chance(max(self._usual_elements / elements, _LARGE_SHARE))
+
     def _mixed(self, label: str) -> Proposal | None:
         rng, scene = self._rng, self._scene
         nonfinite = label == "nonfinite"
@@ -256,6 +268,8 @@ class Generator:
             moved = mutator.move(scene, draft, donor.arrays, rng)
             if moved is not None:
                 draft, names = moved, [*names, mutator.name]
+        if not self._affords(draft):
+            return None
         if nonfinite:
             draft, names = self._planted(draft, names)
         if not names:

@@ -128,7 +128,7 @@ def test_growth_reaches_the_cap_at_times() -> None:
     contract = Contract((InputContract("x", "float32", (Dim(1, "n"), Dim(64))),))
     generator = Generator(contract, [seed_for(contract)], 0)
     generator.begin(1)
-    largest = max(proposal.case.elements for proposal in drive(generator, 600))
+    largest = max(proposal.case.elements for proposal in drive(generator, 4000))
     assert largest > (1 << 20) // 8
 
 

@@ -35,8 +35,8 @@ _REMEMBERED = 1 << 16  # digests of recent small cases
 _SMALL_BYTES = 4096  # above this a repetition is unlikely and a digest dear
 _SWEEP_SEEDS = 4  # seeds that the sweep takes turns with
 _USUAL_SEEDS = 4  # a case of up to so many median seeds is of usual size
-_USUAL_ELEMENTS = 2048
-_LARGE_SHARE = 1 / 64  # of the largest drafts that get through
+_USUAL_ELEMENTS = 8192
+_LARGE_SHARE = 1 / 16  # of the largest drafts that get through
 _REWEIGH = 256  # proposals between two looks at which mutators pay
 
 

@@ -30,7 +30,9 @@ COARSE_SCALE = 1e-3
 class Referee(Protocol):
     """Answer a case in float64, exactly and with rounding to the working precision; None where it cannot."""
 
-    missing: str  # why it cannot run; "" while it can
+    @property
+    def missing(self) -> str:
+        """Return why it cannot run; "" while it can."""
 
     def exact(self, case: Case) -> tuple[Array, ...] | None:
         """Return the outputs in float64; integer outputs stay integers."""

@@ -1,0 +1,337 @@
+"""Double: dispatch modes that run any module in float64, exactly or with every intermediate rounded at random.
+
+The idea: one mode promotes each float that enters or leaves an operator to float64 and turns each request for a
+narrower float into float64, so that a `.half()` or a float32 constant inside forward neither breaks nor rounds the
+exact answer. Its children look at each result, or round it at random to the working precision (stochastic arithmetic:
+Vignes, "A stochastic arithmetic for reliable scientific computation", 1993), which shows how far rounding alone may
+move an answer. A module has hundreds of operators and evidence asks dozens of times, so what can be known of an
+operator is looked up once, and results are rounded in numpy, whose calls on small arrays cost less than torch's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fuzzparity.case import Array
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# operators that move values and compute none: their results are exact in any precision
+_MOVES = _names(
+    "clone _to_copy copy copy_ cat stack index gather embedding index_select where masked_fill masked_fill_ fill "
+    "fill_ zero_ zeros zeros_like ones ones_like full full_like empty empty_like arange new_zeros new_ones "
+    "new_full new_empty constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d "
+    "flip roll repeat tril triu max min amax amin maximum minimum relu relu_ clamp clamp_min clamp_max hardtanh "
+    "neg abs sign floor ceil round trunc sort topk max_pool2d_with_indices max_pool3d_with_indices lift_fresh "
+    "lift_fresh_copy scatter slice_scatter select_scatter index_put index_put_ _unsafe_view detach alias "
+    "unfold_copy upsample_nearest2d upsample_nearest1d scalar_tensor masked_select nonzero take cummax cummin sgn "
+    "copysign _local_scalar_dense "
+)
+# operators that add up many rounded terms inside: noise on their inputs stands for the roundings in between
+_SUMS = _names(
+    "mm addmm bmm baddbmm mv dot addmv addbmm matmul linear convolution _convolution mkldnn_convolution sum mean var "
+    "std var_mean std_mean native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit_no_training "
+    "_softmax _log_softmax cumsum cumprod prod logsumexp norm linalg_vector_norm avg_pool2d avg_pool3d "
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d _scaled_dot_product_flash_attention_for_cpu _fft_r2c _fft_c2c _fft_c2r "
+    "_scaled_dot_product_fused_attention_overrideable scatter_add index_add scatter_reduce _embedding_bag "
+    "upsample_bilinear2d upsample_bicubic2d upsample_linear1d grid_sampler_2d _cdist_forward "
+    "_scaled_dot_product_attention_math cudnn_convolution slow_conv_transpose2d"
+)
+_WIDE = {
+    dtype: torch.float64
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+} | {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+_NEVER_FLOAT = frozenset({int, float, bool, type(None), str, torch.device, torch.memory_format, torch.layout})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Operator:
+    """Hold what the modes need to know of one operator."""
+
+    is_metadata_check: bool  # an exported program insists on the dtypes of its export
+    reads_bits: bool  # view of a tensor's bits as another dtype
+    is_empty: bool  # its result holds what memory held
+    is_exact: bool  # moves values, or is a view
+    is_sum: bool
+    is_mutable: bool
+
+
+_OPERATORS: dict[Any, _Operator] = {}
+
+
+def _operator(func: Any) -> _Operator:
+    name = func._schema.name.partition("::")[2]
+    is_empty = name.startswith("empty")
+    return _OPERATORS.setdefault(
+        func,
+        _Operator(
+            is_metadata_check=name.startswith("_assert_tensor_metadata"),
+            reads_bits=func is torch.ops.aten.view.dtype,
+            is_empty=is_empty,
+            is_exact=is_empty or name in _MOVES or bool(getattr(func, "is_view", False)),
+            is_sum=name in _SUMS,
+            is_mutable=func._schema.is_mutable,
+        ),
+    )
+
+
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return a structure of tuples, lists and dicts with each leaf changed; the same object where nothing was.
+
+    Operators take and give no other structures; torch's tree_map costs twenty times as much on them.
+    """
+    if isinstance(value, tuple | list):
+        for place, item in enumerate(value):
+            if type(item) in _NEVER_FLOAT:
+                continue
+            changed = map_leaves(change, item)
+            if changed is not item:
+                rest = [*value[:place], changed, *(map_leaves(change, one) for one in value[place + 1 :])]
+                return rest if isinstance(value, list) else tuple(rest)
+        return value
+    if isinstance(value, dict):
+        changed_items = {key: map_leaves(change, item) for key, item in value.items()}
+        return changed_items if any(changed_items[key] is not value[key] for key in value) else value
+    return value if type(value) in _NEVER_FLOAT else change(value)
+
+
+def promoted(value: Any) -> Any:
+    """Return a tensor of narrow floats in float64 (complex: complex128), a narrow dtype as the wide one."""
+    if isinstance(value, torch.Tensor):
+        wide = _WIDE.get(value.dtype)
+        return value.to(wide) if wide is not None and not value.is_quantized else value
+    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+@contextlib.contextmanager
+def default_float64() -> Iterator[None]:
+    """Let factories make float64: a float32 buffer made inside forward would lose what is written through its views."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Float64Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    """Promote whatever enters or leaves an operator to float64; `has_intervened` once that changed anything."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_intervened = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Do without torch's wrapper around the method below, which costs as much as the method itself."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        operator = _OPERATORS.get(func)
+        if operator is None:
+            if isinstance(func, torch._ops.HigherOrderOperator):
+                self.has_intervened = True
+                return self._higher_order(func, args)
+            operator = _operator(func)
+        if operator.is_metadata_check:
+            self.has_intervened = True
+            return None
+        kwargs = kwargs or {}
+        wide_args, wide_kwargs = map_leaves(promoted, args), map_leaves(promoted, kwargs) if kwargs else kwargs
+        if operator.reads_bits:
+            raise TypeError("forward reads the bits of a float as another dtype, which float64 does not have")
+        out = func(*wide_args, **wide_kwargs)
+        wide_out = map_leaves(promoted, out)
+        if wide_args is not args or wide_kwargs is not kwargs or wide_out is not out:
+            self.has_intervened = True
+        return self.finish(operator, func, wide_args, wide_kwargs, wide_out)
+
+    def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+        """Return what the operator is to give; the exact answer here."""
+        return out
+
+    def see(self, value: torch.Tensor) -> None:
+        """Look at one tensor that enters the module."""
+
+    def _higher_order(self, func: Any, args: Sequence[Any]) -> Any:
+        """Run control flow of torch.cond and while_loop in Python, under this mode."""
+        name = func.name()
+        with self:
+            if name == "cond":
+                predicate, if_true, if_false, operands = args
+                return (if_true if bool(predicate) else if_false)(*operands)
+            if name == "while_loop":
+                condition, body, carried, more = args
+                while bool(condition(*carried, *more)):
+                    carried = tuple(body(*carried, *more))
+                return carried
+        raise NotImplementedError(f"the float64 referee cannot run the higher-order operator {name}")
+
+
+class PeakMode(Float64Mode):
+    """Remember the largest finite magnitude seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0.0
+
+    def see(self, value: Any) -> Any:
+        """Take a value into account, and return it."""
+        if _is_double(value) and not value.is_complex():
+            array = _as_numpy(value)
+            largest = max(float(np.maximum.reduce(array, axis=None)), -float(np.minimum.reduce(array, axis=None)))
+            if not math.isfinite(largest):
+                largest = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+            self.peak = max(self.peak, largest)
+        return value
+
+    def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+        """Look at each result."""
+        return out if operator.is_empty else map_leaves(self.see, out)
+
+
+class RoundingMode(Float64Mode):
+    """Round each computed float at random to `bits` of mantissa; a value that fits stays as it is."""
+
+    def __init__(self, bits: int, draw: int) -> None:
+        super().__init__()
+        self._mask = (1 << (52 - bits)) - 1
+        self._noise = _Noise(bits, draw)
+
+    def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+        """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
+        if operator.is_exact or not self._mask:
+            return out
+        if operator.is_mutable:
+            return map_leaves(self._round_in_place, out)
+        if operator.is_sum and not self._fits(out):  # else it was plausibly computed exactly (a count, a mask)
+            out = func(*map_leaves(self._noisy, args), **map_leaves(self._noisy, kwargs))
+        return map_leaves(self._rounded, out)
+
+    def _fits(self, value: Any) -> bool:
+        """Tell whether a result needs no rounding."""
+        if isinstance(value, tuple | list):
+            return all(map(self._fits, value))
+        if not _is_double(value):
+            return True
+        bits = _as_numpy(_as_real(value)).view(np.int64)
+        return not int(np.bitwise_or.reduce(bits, axis=None)) & self._mask
+
+    def _round_in_place(self, value: Any) -> Any:
+        if _is_double(value):
+            value.copy_(self._rounded(value))
+        return value
+
+    def _rounded(self, value: Any) -> Any:
+        if not _is_double(value):
+            return value
+        if value.is_complex():
+            return torch.view_as_complex(self._rounded(_as_real(value)))
+        array = _as_numpy(value)
+        bits = array.view(np.int64)
+        rounded = np.empty_like(bits)
+        np.add(bits, self._noise.low_bits(bits.shape), out=rounded)
+        np.bitwise_and(rounded, ~self._mask, out=rounded)
+        if math.isnan(np.maximum.reduce(array, axis=None)):
+            # a NaN must not be carried into an infinity; infinities have no low bits and stay
+            np.copyto(rounded, bits, where=np.isnan(array))
+        return torch.from_numpy(rounded.view(np.float64))
+
+    def _noisy(self, value: Any) -> Any:
+        if not _is_double(value):
+            return value
+        factors = self._noise.factors(tuple(value.shape))
+        if value.is_complex():
+            return value * torch.from_numpy(factors)
+        return torch.from_numpy(_as_numpy(value) * factors)
+
+
+class _Noise:
+    """Hand out the random numbers of one draw: slices of one long sequence, begun at places that the draw decides.
+
+    Numbers made anew for every operator took most of a run, for the noise on weights above all.
+    """
+
+    _STARTS = 16  # bits of a random place
+    _LONGEST = 1 << 20
+    _raw: ClassVar[Array] = np.empty(0, np.int64)
+    _low: ClassVar[dict[int, Array]] = {}
+    _factors: ClassVar[dict[int, Array]] = {}
+
+    def __init__(self, bits: int, draw: int) -> None:
+        self._bits = bits
+        self._draw = random.Random(draw)
+
+    def low_bits(self, shape: tuple[int, ...]) -> Array:
+        """Return uniform integers over the bits that do not fit."""
+        return self._slice(self._low, shape, self._as_low)
+
+    def factors(self, shape: tuple[int, ...]) -> Array:
+        """Return 1 plus or minus one unit roundoff, each with probability one half."""
+        return self._slice(self._factors, shape, self._as_factors)
+
+    def _slice(self, kept: dict[int, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array]) -> Array:
+        size = math.prod(shape)
+        if size > self._LONGEST:
+            source = np.random.SFC64(self._draw.getrandbits(64))
+            return of_raw(source.random_raw(size).view(np.int64)).reshape(shape)
+        start = self._draw.getrandbits(self._STARTS)
+        sequence = kept.get(self._bits)
+        if sequence is None or sequence.size < start + size:
+            sequence = kept[self._bits] = of_raw(self._sequence(start + size))
+        return sequence[start : start + size].reshape(shape)
+
+    @classmethod
+    def _sequence(cls, size: int) -> Array:
+        """Return the sequence, made again and longer when it is too short: its beginning never changes."""
+        if cls._raw.size < size:
+            length = 1 << max(size - 1, 1 << cls._STARTS).bit_length()
+            cls._raw = np.random.SFC64(0).random_raw(length).view(np.int64)
+        return cls._raw
+
+    def _as_low(self, raw: Array) -> Array:
+        low: Array = raw & ((1 << (52 - self._bits)) - 1)
+        return low
+
+    def _as_factors(self, raw: Array) -> Array:
+        unit = 2.0 ** -(self._bits + 1)
+        return np.where(raw < 0, 1.0 - unit, 1.0 + unit)
+
+
+def _is_double(value: Any) -> bool:
+    """Tell whether a value is a tensor of doubles (real or complex) that numpy can look at."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype in (torch.float64, torch.complex128)
+        and value.layout is torch.strided
+        and value.is_cpu
+        and value.numel() > 0
+    )
+
+
+def _as_real(value: torch.Tensor) -> torch.Tensor:
+    """Return a complex tensor as pairs of reals, a real one as it is."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
+def _as_numpy(value: torch.Tensor) -> Array:
+    """Return the memory of a real tensor as an array."""
+    value = value.detach()
+    array: Array = (value.resolve_neg() if value.is_neg() else value).numpy()
+    return array

@@ -82,7 +82,7 @@ class Environment:
         )
 
 
-_NUMBER = re.compile(r"(?<![A-Za-z_])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _SHAPE = re.compile(r"([\[{(])\s*N(?:\s*,\s*N)*\s*,?\s*([\]})])")
 _SOURCE = re.compile(r"([A-Za-z_0-9]+\.(?:cc|h|cpp|cu|cuh|hpp|py)):(\d+)")

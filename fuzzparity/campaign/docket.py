@@ -65,10 +65,10 @@ class Docket:
         if finding_id in self.findings:
             return
         finding = self.corpus.finding(finding_id)
-        self._changed(finding, is_new=is_new)
         if is_new:
             self.new_ids.add(finding_id)
             self.last_new_seconds = self.elapsed()
+        self._changed(finding)
         if is_new or finding.stage in (Stage.SUSPECTED, Stage.CONFIRMED):
             self._enqueue(finding_id, suspect)
 
@@ -85,7 +85,7 @@ class Docket:
                 payload.expected,
                 payload.actual,
             )
-            self._changed(payload.finding, is_new=False)
+            self._changed(payload.finding)
             self._enqueue(finding_id, suspect)
 
     def _enqueue(self, finding_id: str, suspect: Suspect) -> None:
@@ -98,7 +98,7 @@ class Docket:
             self.hits_here[finding_id] = self.hits_here.get(finding_id, 0) + count
             self.corpus.hit(finding_id, count, campaign_id=self.campaign_id, at_seconds=self.elapsed())
             if finding_id not in self.findings:
-                self._changed(self.corpus.finding(finding_id), is_new=False)
+                self._changed(self.corpus.finding(finding_id))
 
     @property
     def pending(self) -> int:
@@ -150,7 +150,7 @@ class Docket:
     def _message(self, work: _Work, payload: object) -> None:
         if isinstance(payload, Confirmation):
             self.corpus.confirm(work.finding_id, payload)
-            self._changed(self.corpus.finding(work.finding_id), is_new=False)
+            self._changed(self.corpus.finding(work.finding_id))
             if not payload.reproduced and payload.judgement is not None:
                 for suspect in other_suspects(work.suspect, payload):
                     self.take(suspect)
@@ -193,11 +193,11 @@ class Docket:
         content = content_of(payload, self.prepared)
         folder = write_reproducer(self.prepared.places.crashes, content)
         self.corpus.set_path(finding.finding_id, folder, standalone=content.standalone)
-        self._changed(self.corpus.finding(finding.finding_id), is_new=False)
+        self._changed(self.corpus.finding(finding.finding_id))
 
-    def _changed(self, finding: Finding, *, is_new: bool) -> None:
+    def _changed(self, finding: Finding) -> None:
         self.findings[finding.finding_id] = finding
-        self.observer.finding(finding, is_new=is_new)
+        self.observer.finding(finding, is_new=finding.finding_id in self.new_ids)
 
 
 def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:

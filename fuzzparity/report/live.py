@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fuzzparity.contract import TargetFacts
-from fuzzparity.finding import Finding
+from fuzzparity.finding import Finding, Stage
 from fuzzparity.report.clean import printable
 from fuzzparity.report.records import CampaignStatus
 from fuzzparity.report.text import finding_line, start_block, status_line, status_panel
@@ -58,6 +58,7 @@ class Live:
         self._last_line = float("-inf")
         self._last_stage = ""
         self._live: rich.live.Live | None = None
+        self._told: set[tuple[str, Stage]] = set()
 
     def __enter__(self) -> Live:
         """Begin to draw where there is a terminal."""
@@ -89,7 +90,10 @@ class Live:
         self.print(start_block(facts, corpus=places.corpus, crashes=places.crashes, notes=notes))
 
     def finding(self, finding: Finding, *, is_new: bool) -> None:
-        """Show a finding whenever its stage changes."""
+        """Show a finding when it is confirmed (or did not come back) and when it is minimized, once each."""
+        if finding.stage is Stage.SUSPECTED or (finding.finding_id, finding.stage) in self._told:
+            return
+        self._told.add((finding.finding_id, finding.stage))
         self.print(finding_line(finding, is_new=is_new))
 
     def note(self, text: str) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from fuzzparity.contract import TargetFacts
@@ -132,7 +132,7 @@ def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
     parts: list[RenderableType] = [Text(""), Text(_closing(result), style="bold")]
     parts += [pairs(questions(result.facts, ordered, result.probe))]
     if ordered:
-        parts += [Text(""), findings_table(ordered, result.new_ids), Text(""), pairs(replays(ordered))]
+        parts += [Text(""), findings_list(ordered, result.new_ids), Text(""), pairs(replays(ordered))]
     parts += [Text(""), pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
     if debug:
         parts.append(pairs([("campaign", result.campaign_id), ("exit code", str(result.exit_code))]))
@@ -202,25 +202,19 @@ def _grades(findings: Sequence[Finding]) -> str:
     return told + (f"; {'; '.join(ratios[:4])}" if ratios else "")
 
 
-def findings_table(findings: Sequence[Finding], new_ids: Iterable[str] = ()) -> RenderableType:
-    """Return findings as a table of id, kind, grade, realism, hits, smallest input and headline."""
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    for title in ("finding", "kind", "grade", "realism", "hits", "input"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("what happens", overflow="fold")
+def findings_list(findings: Sequence[Finding], new_ids: Iterable[str] = ()) -> RenderableType:
+    """Return findings as two lines each: what it is, and what happens."""
     fresh = frozenset(new_ids)
+    parts: list[RenderableType] = []
     for finding in findings:
         verdict = finding.verdict
-        table.add_row(
-            Text(printable(finding.finding_id) + (" new" if finding.finding_id in fresh else "")),
-            Text(verdict.kind.value),
-            Text(verdict.grade.value, style=_STYLE[verdict.grade]),
-            Text(finding.realism.value),
-            Text(str(finding.hits)),
-            Text(_smallest(finding)),
-            Text(headline_of(finding)),
-        )
-    return table
+        facts = [finding.realism.value, f"{finding.hits:,} hit{'s' * (finding.hits != 1)}", _smallest(finding)]
+        line = Text(f"{verdict.grade.value:9}", style=_STYLE[verdict.grade])
+        line.append(printable(finding.finding_id), style="bold")
+        line.append(" new" if finding.finding_id in fresh else "", style="bold")
+        line.append("  " + ", ".join(fact for fact in facts if fact), style="dim")
+        parts += [line, Padding(Text(headline_of(finding)), (0, 0, 0, 9))]
+    return Group(*parts)
 
 
 def _smallest(finding: Finding) -> str:
@@ -241,9 +235,12 @@ def headline_of(finding: Finding) -> str:
 
 
 def replays(findings: Sequence[Finding]) -> list[tuple[str, str]]:
-    """Return how to replay each finding that has a folder."""
-    return [
-        ("replay", f"fuzzparity replay {item.finding_id}   or   python {os.path.join(item.path, 'repro.py')}")
-        for item in findings
-        if item.path
-    ]
+    """Return how to replay a finding and how to read it, by the first that has a folder."""
+    for item in findings:
+        if item.path:
+            return [
+                ("replay", f"fuzzparity replay {item.finding_id}"),
+                ("or", f"python {os.path.join(item.path, 'repro.py')}"),
+                ("all of it", f"fuzzparity finding show {item.finding_id}"),
+            ]
+    return []

@@ -20,10 +20,10 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
-from fuzzparity.report.content import ReproducerContent
+from fuzzparity.report.content import ReproducerContent, contains_of
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
-from fuzzparity.verdict import GRADES, Grade, Realism
+from fuzzparity.verdict import GRADES, Grade
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
@@ -209,9 +209,6 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
             allowance = prepared.twin.policy.allowance(name, array.dtype)
             floor = allowance.floor * _largest_finite(array) if allowance.floor else 0.0
             allowances[name] = Tolerance(allowance.rtol, max(allowance.atol, floor))
-    contains = ["real weights"]
-    if facts.has_real_seeds and payload.finding.realism is Realism.NEAR:
-        contains.append("real data")
     return ReproducerContent(
         payload.finding,
         payload.case,
@@ -224,7 +221,7 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
         facts.spec,
         facts.folder,
         facts.confidential,
-        tuple(contains),
+        contains_of(payload.finding, facts),
         allowances,
         limit_seconds=prepared.limits.run_seconds,
         memory_bytes=prepared.limits.memory_bytes,

@@ -6,11 +6,13 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fuzzparity.campaign.records import GateReport, GateSpec, suspects_of
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Refusal, Status
 from fuzzparity.explain.investigate import oracle_of
@@ -19,18 +21,35 @@ from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy, calibrate
-from fuzzparity.sides.export import facts_without_model, make_build
+from fuzzparity.sides.export import Attempt, facts_without_model, make_build, run_here
 from fuzzparity.sides.files import read_seeds
-from fuzzparity.verdict import Kind
+from fuzzparity.verdict import Grade
+from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.loader import Context
 
 CALIBRATION_SEEDS = 64
+_MOST_JUDGED = 16  # differing seeds that are judged with evidence
+_ARITHMETIC = frozenset({Grade.INHERENT, Grade.TIE, Grade.NOTE})  # grades under which a seed agrees all the same
 _SEED_BYTES = 1 << 30
 
 
 def build(context: Context, folder: str) -> tuple[TargetFacts, Refusal | None, Case]:
     """Export or take the twin and save it under `folder`; a Refusal says why a sound target could not be exported."""
-    result = make_build(context.loaded, Path(folder))
+
+    def alone(attempt: Callable[[], Attempt]) -> Attempt:
+        answer: Attempt | Exit = run_alone(
+            lambda announcer, send: attempt(),
+            map_path=context.map_path.with_name(f"{context.map_path.name}.export"),
+            limits=context.limits,
+            total_seconds=context.limits.run_seconds,
+        )
+        if isinstance(answer, Exit):
+            return Attempt(error=Refusal(answer.text, f"the exporting process ended with {answer.text}", "exporter"))
+        return answer
+
+    # one with CUDA may not fork, and one that may is still clean: no export has run in it
+    can_fork = context.loaded.device == "cpu"
+    result = make_build(context.loaded, Path(folder), alone=alone if can_fork else run_here)
     if result.facts is not None:
         return result.facts, None, context.loaded.seed
     assert result.error is not None
@@ -42,73 +61,99 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     facts = spec.facts
     skipped: list[str] = []
     seeds = _seeds(context, spec, skipped)
-    if not seeds:
-        seeds = [context.loaded.seed]
     policy = Policy(facts.outputs, facts.build.computing_dtype, context.loaded.target.tolerances)
-    statistics = SeedStatistics.of(seeds, facts.has_real_seeds or bool(spec.seed_paths))
+    statistics = SeedStatistics.of([seed for seed, _ in seeds], any(is_real for _, is_real in seeds))
     twin_spec = TwinSpec(facts, policy, statistics, spec.reload_state)
-    twin = open_twin(context, twin_spec, context.announcer, seeds[0])
+    twin = open_twin(context, twin_spec, context.announcer, seeds[0][0])
     if isinstance(twin, Execution):
-        return _load_failure(context, twin_spec, twin, seeds)
-    runs = [(seed, *_run_seed(twin, seed, is_first=index == 0)) for index, seed in enumerate(seeds)]
-    pairs = [(expected, actual) for _, expected, actual in runs[:CALIBRATION_SEEDS] if expected.is_ok and actual.is_ok]
-    policy = calibrate(policy, pairs)
-    twin = Twin(twin.pair, TwinSpec(facts, policy, statistics, spec.reload_state), context, context.announcer)
-    agreed: list[Case] = []
-    suspects: list[Suspect] = []
-    for seed, expected, actual in runs:
-        if not twin.screen(expected, actual).is_suspicious:
-            if expected.is_ok:
-                agreed.append(seed)
-            continue
-        judgement = twin.judge(seed, expected, actual, relative=False)
-        suspects += suspects_of(facts, seed, Lineage(origin="seed"), judgement, expected, actual)
-        if judgement.kind is Kind.AGREE:
-            agreed.append(seed)
-    slowest = max((max(expected.seconds, actual.seconds) for _, expected, actual in runs), default=0.0)
+        return _load_failure(context, twin_spec, twin, seeds[0][0])
+    trial = _Trial(twin)
+    for index, (seed, _) in enumerate(seeds):
+        trial.run(seed, is_first=index == 0)
     return GateReport(
-        policy,
+        calibrate(policy, trial.pairs),
         statistics,
-        tuple(agreed),
-        tuple(suspects),
-        len(runs),
-        slowest,
+        tuple(trial.agreed),
+        tuple(trial.suspects),
+        len(seeds),
+        trial.slowest_seconds,
         True,
         tuple(skipped),
     )
 
 
-def _seeds(context: Context, spec: GateSpec, skipped: list[str]) -> list[Case]:
-    """Return the distinct seeds, the target's own first one in front, bounded in number and bytes."""
-    seeds: dict[str, Case] = {context.loaded.seed.digest: context.loaded.seed}
+class _Trial:
+    """Run seeds one after the other and sort them into those that agree and those that do not."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._twin = twin
+        self._judged = 0
+        self.agreed: list[Case] = []
+        self.suspects: list[Suspect] = []
+        self.pairs: list[tuple[Execution, Execution]] = []  # executions that show noise and no fault
+        self.slowest_seconds = 0.0
+
+    def run(self, seed: Case, *, is_first: bool) -> None:
+        """Run one seed; InvalidTarget when torch refuses the first of all."""
+        expected, actual = self._twin.run(seed)
+        if is_first and expected.status is Status.REFUSED:
+            assert expected.refusal is not None
+            raise InvalidTarget(
+                "run",
+                f"the module refuses its own first inputs: {expected.refusal.error_class}: {expected.refusal.message}",
+                "check that `inputs` holds what forward expects, in forward's order",
+            )
+        self.slowest_seconds = max(self.slowest_seconds, expected.seconds, actual.seconds)
+        if not self._twin.screen(expected, actual).is_suspicious:
+            if expected.is_ok:
+                self._agrees(seed, expected, actual)
+            return
+        if self._judged >= _MOST_JUDGED:  # all of a kind by now: evidence is dear, and the first ones told it
+            return
+        self._judged += 1
+        judgement = self._twin.judge(seed, expected, actual, relative=False)
+        facts = self._twin.spec.facts
+        self.suspects += suspects_of(facts, seed, Lineage(origin="seed"), judgement, expected, actual)
+        if all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
+            self._agrees(seed, expected, actual)
+
+    def _agrees(self, seed: Case, expected: Execution, actual: Execution) -> None:
+        self.agreed.append(seed)
+        if len(self.pairs) < CALIBRATION_SEEDS:
+            self.pairs.append((expected, actual))
+
+
+def _seeds(context: Context, spec: GateSpec, skipped: list[str]) -> list[tuple[Case, bool]]:
+    """Return the distinct seeds and whether each is real, the target's own first one in front; bounded."""
+    first = context.loaded.seed
+    seeds: dict[str, tuple[Case, bool]] = {first.digest: (first, False)}
     total = 0
     for _, case in read_seeds(context.loaded, spec.seed_paths, skipped):
         total += case.nbytes
         if len(seeds) >= spec.limit or total > _SEED_BYTES:
             break
-        seeds.setdefault(case.digest, case)
-    return [case for digest, case in seeds.items() if digest not in spec.skip]
+        seeds[case.digest] = (case, True)
+    for case in _imported(spec, spec.limit - len(seeds)):
+        seeds[case.digest] = (case, True)
+    return [item for digest, item in seeds.items() if digest not in spec.skip] or [(first, False)]
 
 
-def _run_seed(twin: Twin, seed: Case, *, is_first: bool) -> tuple[Execution, Execution]:
-    expected, actual = twin.run(seed)
-    if is_first and expected.status is Status.REFUSED:
-        assert expected.refusal is not None
-        raise InvalidTarget(
-            "run",
-            f"the module refuses its own first inputs: {expected.refusal.error_class}: {expected.refusal.message}",
-            "check that `inputs` holds what forward expects, in forward's order",
-        )
-    return expected, actual
+def _imported(spec: GateSpec, limit: int) -> list[Case]:
+    """Return up to `limit` cases that `import` put into the corpus."""
+    path = Path(spec.corpus_path)
+    if limit <= 0 or not spec.corpus_path or not path.is_file():
+        return []
+    with Corpus.open(path, read_only=True) as corpus:
+        return [corpus.case(row.digest) for row in corpus.cases(limit, origin="import")]
 
 
-def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seeds: list[Case]) -> GateReport:
+def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seed: Case) -> GateReport:
     """Report that ORT could not open the model: the finding needs no input, so it carries the first seed."""
     from fuzzparity.sides.torch_side import TorchSide
 
     with context.announcer.at(TORCH):
-        expected = TorchSide(context.loaded).run(seeds[0])
-    judgement = oracle_of(context, spec).judge(seeds[0], expected, failure, None)
-    suspects = suspects_of(spec.facts, seeds[0], Lineage(origin="seed"), judgement, expected, failure)
+        expected = TorchSide(context.loaded).run(seed)
+    judgement = oracle_of(context, spec).judge(seed, expected, failure, None)
+    suspects = suspects_of(spec.facts, seed, Lineage(origin="seed"), judgement, expected, failure)
     assert failure.side.startswith(ORT)
     return GateReport(spec.policy, spec.statistics, (), tuple(suspects), 1, expected.seconds, loaded=False)

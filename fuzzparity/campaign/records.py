@@ -26,6 +26,7 @@ class GateSpec:
 
     facts: TargetFacts
     seed_paths: tuple[str, ...] = ()
+    corpus_path: str = ""  # where `import` put validation data
     skip: tuple[str, ...] = ()
     reload_state: bool = False
     limit: int = SEED_LIMIT

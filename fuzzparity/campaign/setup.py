@@ -137,7 +137,7 @@ def _pass_gate(prepared: Prepared, options: TargetOptions) -> None:
     """Run the gate, again without the seed that killed it if one did."""
     skip: list[str] = []
     for _ in range(_MOST_DEADLY_SEEDS):
-        spec = GateSpec(prepared.facts, options.seeds, tuple(skip))
+        spec = GateSpec(prepared.facts, options.seeds, str(prepared.places.corpus), tuple(skip))
         answer = prepared.pool.run("fuzzparity.campaign.gate:gate", spec, limits=prepared.limits, label="gate")
         if isinstance(answer, GateReport):
             _take_report(prepared, answer)

@@ -64,7 +64,7 @@ _STYLE = {Grade.BUG: "bold red", Grade.CONTRACT: "yellow", Grade.TIE: "cyan", Gr
 def status_line(status: CampaignStatus) -> str:
     """Return the state of a campaign as one plain line."""
     if status.stage != "fuzzing" and not status.executions:
-        return f"{duration(status.seconds)} {printable(status.stage)}"
+        return f"{printable(status.stage)} ..."
     parts = [f"{duration(status.seconds)}{_limit(status)} {printable(status.stage)}", *_counts(status)]
     parts += [f"findings: {tally(status.findings)}", _since(status), _processes(status)]
     return " | ".join(part for part in parts if part)

@@ -11,15 +11,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.setup import Prepared
-from fuzzparity.case import Array, Case
+from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
+from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, contains_of
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
@@ -207,7 +206,7 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
     if prepared.twin is not None and payload.expected is not None and payload.expected.is_ok:
         for name, array in zip(facts.outputs, payload.expected.outputs, strict=False):
             allowance = prepared.twin.policy.allowance(name, array.dtype)
-            floor = allowance.floor * _largest_finite(array) if allowance.floor else 0.0
+            floor = allowance.floor * largest_magnitude(array) if allowance.floor else 0.0
             allowances[name] = Tolerance(allowance.rtol, max(allowance.atol, floor))
     return ReproducerContent(
         payload.finding,
@@ -226,13 +225,6 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
         limit_seconds=prepared.limits.run_seconds,
         memory_bytes=prepared.limits.memory_bytes,
     )
-
-
-def _largest_finite(array: Array) -> float:
-    """Return the largest finite magnitude of an output, 0.0 when there is none."""
-    wide = np.abs(array.astype(np.float64))
-    wide = wide[np.isfinite(wide)]
-    return float(wide.max()) if wide.size else 0.0
 
 
 def other_suspects(suspect: Suspect, confirmation: Confirmation) -> list[Suspect]:

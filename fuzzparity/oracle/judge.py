@@ -166,6 +166,8 @@ class Oracle:
             if answer is None:
                 source = self.allowance(name, expected.outputs[position]).source
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
+            elif screening.is_relative and not self.policy.matters(name, comparison.max_abs):
+                answer = replace(answer, grade=Grade.NOTE if answer.grade is Grade.BUG else answer.grade)
             verdicts.append(_verdict(name, comparison, answer))
         return verdicts
 

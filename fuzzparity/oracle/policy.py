@@ -71,12 +71,14 @@ class Policy:
     """Hold what the outputs of one build may differ by.
 
     `noise`: output -> largest error on the seeds over the largest |expected|, as `calibrate` established it.
+    `scale`: output -> largest finite |expected| on the seeds: the size at which its values matter.
     """
 
     outputs: tuple[str, ...]
     computing_dtype: str = "float32"
     tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)
     noise: Mapping[str, float] = field(default_factory=dict)
+    scale: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse tolerances for outputs that do not exist."""
@@ -114,6 +116,14 @@ class Policy:
         source = f"{default.source}, or {NOISE_FACTOR:g} times the noise on the seeds ({noise:.2g} of the maximum)"
         return replace(default, floor=NOISE_FACTOR * noise, source=source)
 
+    def matters(self, output: str, error: float) -> bool:
+        """Tell whether an error that only the relative look saw is more than 0.1 % of what the output is on seeds.
+
+        A sigmoid that ends at 0 instead of 1e-26 is wrong in every digit, and nobody's loss; an output whose values
+        are 1e-6 throughout and all wrong is. Without seeds an output counts as being of size 1.
+        """
+        return error >= BACKEND_RTOL * (self.scale.get(output) or 1.0)
+
 
 def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> Policy:
     """Return the policy with the noise of each output, measured on (torch, ORT) executions of seeds.
@@ -121,16 +131,25 @@ def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> P
     Give it seeds that agree, or whose difference evidence called inherent. A fault must not become noise: what exceeds
     half the digits of the computing dtype, sqrt(eps), is left out; noise of 13 real float32 models was 1e-7 to 1e-4.
     """
-    noise = dict(policy.noise)
+    noise, scale = dict(policy.noise), dict(policy.scale)
     for expected, actual in pairs:
         if not (expected.is_ok and actual.is_ok and len(expected.outputs) == len(actual.outputs)):
             continue
         for name, e, a in zip(policy.outputs, expected.outputs, actual.outputs, strict=True):
+            if is_float(e.dtype):
+                scale[name] = max(scale.get(name, 0.0), largest_magnitude(e))
             comparison = compare(e, a, policy.default(e.dtype))
             limit = precision(policy.working_dtype(e.dtype)).eps ** 0.5
             if comparison.kind in (Kind.AGREE, Kind.NUMERIC) and comparison.scaled <= limit:
                 noise[name] = max(noise.get(name, 0.0), comparison.scaled)
-    return replace(policy, noise=noise)
+    return replace(policy, noise=noise, scale=scale)
+
+
+def largest_magnitude(array: Array) -> float:
+    """Return the largest finite magnitude of a float output, 0.0 when there is none."""
+    wide = np.abs(array.astype(np.float64))
+    wide = wide[np.isfinite(wide)]
+    return float(wide.max()) if wide.size else 0.0
 
 
 def relative_look(expected: Array, actual: Array, working_dtype: str = "float32") -> Comparison:

@@ -1,0 +1,203 @@
+"""Commands that open a target: fuzz, explain, check, replay, import, probe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fuzzparity.cli.base import (
+    cli,
+    command_line,
+    common_options,
+    example,
+    json_option,
+    live_for,
+    path_text,
+    plain,
+    show,
+    target_of,
+    target_options,
+    write_json,
+)
+from fuzzparity.errors import InvalidUsage
+
+
+@cli.command(epilog=example("fuzzparity fuzz corpora/digits --time 10m --workers 2"))
+@target_options
+@click.option(
+    "--time", "time_text", metavar="DURATION", help="Fuzzing time, e.g. 90s, 10m, 1h30m; then 30 s to finish."
+)
+@click.option("--cases", type=click.IntRange(1), metavar="N", help="Number of torch+ORT executions instead of a time.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes; default: half the cores, at least 1.")
+@click.option("--rng-seed", type=int, default=0, show_default=True, help="Seed of all chance.")
+@click.option(
+    "--fail-on",
+    default="bug",
+    show_default=True,
+    metavar="RULES",
+    help="What makes exit code 1: grade[:realism] or kind, comma separated; or never.",
+)
+@click.option("--fresh", is_flag=True, help="Start a new corpus; the old one is moved aside.")
+@click.option("--force", is_flag=True, help="Go on although every seed differs.")
+@json_option
+def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str | None, **given: Any) -> None:
+    """Run a campaign: mutate inputs, run torch and ORT side by side, keep and minimize what differs.
+
+    The same command again resumes. Ctrl-C stops cleanly and keeps everything.
+
+    """
+    from fuzzparity.campaign.loop import Campaign
+    from fuzzparity.campaign.options import FuzzOptions, parse_fail_on, parse_seconds
+    from fuzzparity.report.text import result_object, summary
+
+    debug = given["debug"]
+    target = target_of(given)
+    seconds = parse_seconds(time_text) if time_text else None
+    if seconds is None and given["cases"] is None and not sys.stdout.isatty():
+        raise InvalidUsage("without a terminal a campaign needs --time or --cases")
+    options = FuzzOptions(
+        target,
+        seconds=seconds,
+        workers=workers or max(1, (os.cpu_count() or 2) // 2),
+        fail_on=parse_fail_on(fail_on),
+        command=command_line(),
+        **given,
+    )
+    with live_for(json_to) as live:
+        result = Campaign(options, live).run()
+    if json_to:
+        write_json(json_to, result_object(result))
+    live.print(summary(result, debug=debug))
+    sys.exit(result.exit_code)
+
+
+@cli.command(epilog=example("fuzzparity explain corpora/digits bad_batch.npz", "fuzzparity explain numeric-1a2b3c4d"))
+@click.argument("what", nargs=-1, required=True, metavar="TARGET INPUTS...|ID")
+@common_options
+@json_option
+def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
+    """Say what differs on given inputs (files or folders), or tell all that is known of a stored finding.
+
+    Nothing is mutated: each input runs on both sides, is judged with evidence, and minimized when the sides differ.
+    """
+    from fuzzparity.commands import database, running
+    from fuzzparity.report import text
+
+    if len(what) == 1 and not given["torch_file"]:
+        path, payload = database.finding_payload(what[0], path_text(given["corpus"]))
+        if json_to:
+            return write_json(json_to, text.payload_object(payload))
+        return show(text.payload_text(payload, path))
+    options = target_of({"target": "" if given["torch_file"] else what[0], **given})
+    paths = what if given["torch_file"] else what[1:]
+    with live_for(json_to) as live:
+        explained = running.explain(options, paths, live, command_line())
+    if json_to:
+        write_json(json_to, text.explained_object(explained))
+    live.print(text.explained_text(explained))
+    sys.exit(1 if any(f.verdict.grade.value == "bug" for e in explained for f in e.findings) else 0)
+
+
+@cli.command(epilog=example("fuzzparity check my_target.py"))
+@target_options
+@json_option
+def check(json_to: str | None, **given: Any) -> None:
+    """Load, export and run the seeds on both sides, and show the contract as understood; takes seconds."""
+    from fuzzparity.commands import running
+    from fuzzparity.report import text
+
+    with live_for(json_to) as live:
+        prepared = running.check(target_of(given), live)
+    if json_to:
+        write_json(json_to, text.check_object(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
+    live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
+    sys.exit(1 if any(suspect.verdict.grade.value == "bug" for suspect in prepared.suspects) else 0)
+
+
+@cli.command(
+    epilog=example(
+        "fuzzparity replay crashes/numeric-1a2b3c4d",
+        "fuzzparity replay numeric-1a2b --current",
+        "fuzzparity replay --all",
+    )
+)
+@click.argument("what", nargs=-1, metavar="PATH|ID...")
+@click.option("--all", "is_all", is_flag=True, help="Every reproducer under --crashes.")
+@click.option(
+    "--current", is_flag=False, flag_value="", default=None, metavar="[TARGET]", help="Both sides of today's code."
+)
+@common_options
+@json_option
+def replay(what: tuple[str, ...], is_all: bool, current: str | None, json_to: str | None, **given: Any) -> None:
+    """Replay reproducers: recorded inputs and torch outputs against ORT on the folder's own model.
+
+    A folder is data: its Python is never run. Exit code 1: shows, 0: gone, 125: cannot be judged here.
+
+    """
+    from fuzzparity.commands import database, running
+    from fuzzparity.commands.replay import replay_all, replay_each
+    from fuzzparity.report import text
+
+    if current is not None:
+        if len(what) != 1:
+            raise InvalidUsage(f"--current replays one finding by its id; {len(what)} were given")
+        payload = database.finding_payload(what[0], path_text(given["corpus"]))[1]
+        spec = current or (payload.facts.spec if payload.facts else "")
+        with live_for(json_to) as live:
+            shows, examined = running.replay_current(target_of({"target": spec, **given}), payload, live)
+        if json_to:
+            write_json(json_to, text.examined_object(payload, examined, shows))
+        live.print(text.examined_text(payload, examined, shows))
+        sys.exit(1 if shows else 0)
+    if not what and not is_all:
+        raise InvalidUsage("nothing to replay: name a reproducer's folder or a finding's id, or give --all")
+    crashes = given["crashes"] or Path("crashes")
+    outcomes = list(replay_all(crashes)) if is_all else []
+    outcomes += list(replay_each(what, crashes, path_text(given["corpus"])))
+    if json_to:
+        write_json(json_to, [{"finding_id": o.finding_id, "state": o.state.value, "text": o.text} for o in outcomes])
+    else:
+        for outcome in outcomes:
+            show(text.replay_text(outcome))
+    sys.exit(max((outcome.exit_code for outcome in outcomes), default=0))
+
+
+@cli.command("import", epilog=example("fuzzparity import corpora/digits validation/ --limit 500"))
+@click.argument("paths", nargs=-1, required=True, metavar="TARGET PATH...")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Keep at most N, spread over sizes.")
+@common_options
+@json_option
+def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **given: Any) -> None:
+    """Read validation data into a target's corpus; campaigns start from it."""
+    from fuzzparity.commands import running
+    from fuzzparity.report import text
+
+    if not given["torch_file"] and len(paths) < 2:
+        raise InvalidUsage("give the target and at least one file or folder: fuzzparity import TARGET PATH...")
+    options = target_of({"target": "" if given["torch_file"] else paths[0], **given})
+    with live_for(json_to) as live:
+        imported = running.import_data(options, paths if given["torch_file"] else paths[1:], limit, live)
+    if json_to:
+        write_json(json_to, plain(imported))
+    live.print(text.imported_text(imported))
+
+
+@cli.command(epilog=example("fuzzparity probe corpora/digits --rounds 200"))
+@target_options
+@click.option("--cases", type=click.IntRange(1), default=4, show_default=True, help="Kept cases to time.")
+@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True, help="Runs of each on each side.")
+@json_option
+def probe(cases: int, rounds: int, json_to: str | None, **given: Any) -> None:
+    """Time both sides on a few kept cases: P50, P90, P99, ratio and memory."""
+    from fuzzparity.commands import running
+    from fuzzparity.report import text
+
+    with live_for(json_to) as live:
+        rows = running.probe(target_of(given), live, cases=cases, rounds=rounds)
+    if json_to:
+        write_json(json_to, plain(rows))
+    live.print(text.probe_text(rows))

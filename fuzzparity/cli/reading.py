@@ -116,7 +116,6 @@ def corpus_min(corpus: str) -> None:
 def corpus_merge(corpus: str, others: tuple[str, ...]) -> None:
     """Take the cases of other corpora into one; each is verified first."""
     from fuzzparity.commands import database
-
     from fuzzparity.report.tables import merged_text
 
     merged = database.corpus_merge(corpus, list(others))
@@ -129,7 +128,6 @@ def corpus_merge(corpus: str, others: tuple[str, ...]) -> None:
 def corpus_verify(corpus: str) -> None:
     """Check every row and every blob's sha256."""
     from fuzzparity.commands import database
-
     from fuzzparity.report.tables import verified_text
 
     problems = database.corpus_verify(corpus)

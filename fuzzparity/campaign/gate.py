@@ -6,25 +6,23 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from fuzzparity.campaign.records import GateReport, GateSpec, suspects_of
+from fuzzparity.campaign.records import Built, GateReport, GateSpec, suspects_of
 from fuzzparity.case import Case, Lineage
-from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
-from fuzzparity.execution import ORT, TORCH, Execution, Refusal, Status
+from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.explain.investigate import oracle_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import Twin, open_twin
+from fuzzparity.explain.unbuilt import build_alone, torch_alone
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy, calibrate
-from fuzzparity.sides.export import Attempt, facts_without_model, make_build, run_here
+from fuzzparity.sides.export import facts_without_model
 from fuzzparity.sides.files import read_seeds
 from fuzzparity.verdict import Grade
-from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.loader import Context
 
 CALIBRATION_SEEDS = 64
@@ -33,27 +31,18 @@ _ARITHMETIC = frozenset({Grade.INHERENT, Grade.TIE, Grade.NOTE})  # grades under
 _SEED_BYTES = 1 << 30
 
 
-def build(context: Context, folder: str) -> tuple[TargetFacts, Refusal | None, Case]:
-    """Export or take the twin and save it under `folder`; a Refusal says why a sound target could not be exported."""
-
-    def alone(attempt: Callable[[], Attempt]) -> Attempt:
-        answer: Attempt | Exit = run_alone(
-            lambda announcer, send: attempt(),
-            map_path=context.map_path.with_name(f"{context.map_path.name}.export"),
-            limits=context.limits,
-            total_seconds=context.limits.run_seconds,
-        )
-        if isinstance(answer, Exit):
-            return Attempt(error=Refusal(answer.text, f"the exporting process ended with {answer.text}", "exporter"))
-        return answer
-
-    # one with CUDA may not fork, and one that may is still clean: no export has run in it
-    can_fork = context.loaded.device == "cpu"
-    result = make_build(context.loaded, Path(folder), alone=alone if can_fork else run_here)
+def build(context: Context, folder: str) -> Built:
+    """Run the first seed, export or take the twin, and save it under `folder`."""
+    loaded = context.loaded
+    if loaded.device == "cpu":
+        first = torch_alone(context, loaded.seed, context.limits)
+        if first.status in (Status.CRASHED, Status.HANG):
+            return Built(facts_without_model(loaded, can_run=False), loaded.seed, dead=first)
+    result = build_alone(context, Path(folder))
     if result.facts is not None:
-        return result.facts, None, context.loaded.seed
+        return Built(result.facts, loaded.seed)
     assert result.error is not None
-    return facts_without_model(context.loaded), result.error, context.loaded.seed
+    return Built(facts_without_model(loaded), loaded.seed, result.error)
 
 
 def gate(context: Context, spec: GateSpec) -> GateReport:
@@ -61,6 +50,8 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     facts = spec.facts
     skipped: list[str] = []
     seeds = _seeds(context, spec, skipped)
+    if not seeds:
+        return _no_seed_left(context, spec)
     policy = Policy(facts.outputs, facts.build.computing_dtype, context.loaded.target.tolerances)
     statistics = SeedStatistics.of([seed for seed, _ in seeds], any(is_real for _, is_real in seeds))
     twin_spec = TwinSpec(facts, policy, statistics, spec.reload_state)
@@ -69,7 +60,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         return _load_failure(context, twin_spec, twin, seeds[0][0])
     trial = _Trial(twin)
     for index, (seed, _) in enumerate(seeds):
-        trial.run(seed, is_first=index == 0)
+        trial.run(seed, is_first=index == 0 and not spec.skip)
     return GateReport(
         calibrate(policy, trial.pairs),
         statistics,
@@ -135,7 +126,7 @@ def _seeds(context: Context, spec: GateSpec, skipped: list[str]) -> list[tuple[C
         seeds[case.digest] = (case, True)
     for case in _imported(spec, spec.limit - len(seeds)):
         seeds[case.digest] = (case, True)
-    return [item for digest, item in seeds.items() if digest not in spec.skip] or [(first, False)]
+    return [item for digest, item in seeds.items() if digest not in spec.skip]
 
 
 def _imported(spec: GateSpec, limit: int) -> list[Case]:
@@ -145,6 +136,12 @@ def _imported(spec: GateSpec, limit: int) -> list[Case]:
         return []
     with Corpus.open(path, read_only=True) as corpus:
         return [corpus.case(row.digest) for row in corpus.cases(limit, origin="import")]
+
+
+def _no_seed_left(context: Context, spec: GateSpec) -> GateReport:
+    """Report that every seed has killed an earlier gate: their findings are all there is."""
+    policy = Policy(spec.facts.outputs, spec.facts.build.computing_dtype, context.loaded.target.tolerances)
+    return GateReport(policy, SeedStatistics.of([context.loaded.seed], False), (), (), 0, 0.0, True)
 
 
 def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seed: Case) -> GateReport:

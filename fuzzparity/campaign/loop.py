@@ -139,7 +139,7 @@ class Campaign:
         for suspect in prepared.suspects:
             self._docket.take(suspect)
         seeds = prepared.seeds or (tuple(s.case for s in prepared.suspects) if self._options.force else ())
-        if seeds and prepared.twin is not None:
+        if seeds and prepared.twin is not None and prepared.can_run:
             corpus.keep_cases(self._campaign_id, [KeptCase(case, Lineage(origin="seed")) for case in seeds])
             self._worker_spec = WorkerSpec(
                 prepared.twin,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import KeptCase
-from fuzzparity.execution import Execution
+from fuzzparity.execution import Execution, Refusal
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.generate.contract import SeedStatistics
@@ -18,6 +18,19 @@ from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Judgement
 
 SEED_LIMIT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Tell what became of the build: its facts, or why there is no model.
+
+    `error`: the exporter fails on a sound module. `dead`: the module dies on the first seed.
+    """
+
+    facts: TargetFacts
+    seed: Case
+    error: Refusal | None = None
+    dead: Execution | None = None
 
 
 @dataclass(frozen=True, slots=True)

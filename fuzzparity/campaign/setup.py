@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuzzparity.campaign.options import Places, TargetOptions, places
-from fuzzparity.campaign.records import GateReport, GateSpec
+from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Status
 from fuzzparity.explain.records import TwinSpec, death
+from fuzzparity.explain.unbuilt import export_verdict, first_seed_verdict, not_exported
 from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.generate.contract import SeedStatistics, breach
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
-from fuzzparity.verdict import Grade, Kind, Realism, Verdict
+from fuzzparity.verdict import Realism
 from fuzzparity.work.alone import Exit
 from fuzzparity.work.limits import LONGEST_SECONDS, Limits, memory_budget_bytes, run_limit_seconds
 from fuzzparity.work.loader import Loaded, LoadSpec
@@ -47,6 +48,7 @@ class Prepared:
     facts: TargetFacts
     limits: Limits
     twin: TwinSpec | None = None
+    can_run: bool = True  # there is a model, and ORT can open it
     seeds: tuple[Case, ...] = ()
     suspects: list[Suspect] = field(default_factory=list)
     tried: int = 0
@@ -85,7 +87,10 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
         facts, suspects = build_twin(pool, where, limits)
         prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects)
         prepared.notes += [*loaded.notes, *facts.notes, *facts.build.notes]
-        if not suspects and gate:
+        if suspects:
+            prepared.can_run = False
+            prepared.twin = _without_gate(facts, [suspect.case for suspect in suspects])
+        elif gate:
             say("seeds")
             _pass_gate(prepared, options)
         return prepared
@@ -95,11 +100,11 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
 
 
 def build_twin(pool: Pool, where: Places, limits: Limits) -> tuple[TargetFacts, list[Suspect]]:
-    """Export in a forked child; a failure of the exporter, its death included, is an `export_error` suspect."""
+    """Export in a forked child; an exporter or a first seed that fails, its death included, is a suspect."""
     answer = pool.run(
         "fuzzparity.campaign.gate:build",
         str(where.builds),
-        limits=replace(limits, run_seconds=_EXPORT_SECONDS),
+        limits=replace(limits, other_seconds=_EXPORT_SECONDS),
         label="export",
     )
     if isinstance(answer, Exit):
@@ -109,28 +114,27 @@ def build_twin(pool: Pool, where: Places, limits: Limits) -> tuple[TargetFacts, 
             "try the other exporter (Export(exporter='torchscript') or 'dynamo')",
             pool.log_tail(),
         )
-    facts, refusal, case = answer
-    if refusal is None:
-        return facts, []
-    verdict = Verdict(
-        Kind.EXPORT_ERROR,
-        Grade.BUG,
-        side=ORT,
-        site=f"{refusal.error_class} {refusal.site}".strip(),
-        blame="export",
-        headline=f"the module cannot be exported: {refusal.error_class}: {refusal.message}",
-    )
-    actual = Execution(ORT, Status.REFUSED, refusal=refusal, phase="load")
-    suspect = Suspect(
-        bucket_of(facts.build.digest, case, verdict),
-        case,
-        Lineage(origin="seed"),
-        verdict,
-        Realism.UNKNOWN,
-        None,
-        actual,
-    )
-    return facts, [suspect]
+    assert isinstance(answer, Built)
+    if answer.error is None and answer.dead is None:
+        return answer.facts, []
+    return answer.facts, [_unbuilt_suspect(answer)]
+
+
+def _unbuilt_suspect(built: Built) -> Suspect:
+    """Return the suspect of a target without a twin: its first seed kills it, or it cannot be exported."""
+    facts, case = built.facts, built.seed
+    if built.dead is not None:
+        verdict, actual = first_seed_verdict(built.dead, case, _oracle(facts, None)), None
+    else:
+        assert built.error is not None
+        verdict, actual = export_verdict(built.error), not_exported(built.error)
+    bucket = bucket_of(facts.build.digest, case, verdict)
+    return Suspect(bucket, case, Lineage(origin="seed"), verdict, Realism.UNKNOWN, built.dead, actual)
+
+
+def _without_gate(facts: TargetFacts, cases: list[Case]) -> TwinSpec:
+    """Return the twin by which suspects are judged that no gate report came with."""
+    return TwinSpec(facts, Policy(facts.outputs, facts.build.computing_dtype, {}), SeedStatistics.of(cases, False))
 
 
 def _pass_gate(prepared: Prepared, options: TargetOptions) -> None:
@@ -152,16 +156,14 @@ def _pass_gate(prepared: Prepared, options: TargetOptions) -> None:
         prepared.tried += 1
         skip.append(case.digest)
         if answer.announced is not None and answer.announced.note == "load":
+            prepared.can_run = False
             break
-    prepared.twin = TwinSpec(
-        prepared.facts,
-        Policy(prepared.facts.outputs, prepared.facts.build.computing_dtype, {}),
-        SeedStatistics.of([suspect.case for suspect in prepared.suspects], False),
-    )
+    prepared.twin = _without_gate(prepared.facts, [suspect.case for suspect in prepared.suspects])
 
 
 def _take_report(prepared: Prepared, report: GateReport) -> None:
     prepared.twin = TwinSpec(prepared.facts, report.policy, report.statistics)
+    prepared.can_run = report.loaded
     prepared.seeds = report.agreed
     prepared.suspects += report.suspects
     prepared.tried += report.tried
@@ -177,15 +179,7 @@ def suspect_of_death(facts: TargetFacts, twin: TwinSpec | None, exit_: Exit, cas
     dead = death(exit_, side)
     other = Execution("torch" if side == ORT else ORT, Status.OK)
     expected, actual = (other, dead) if side == ORT else (dead, other)
-    policy = twin.policy if twin else Policy(facts.outputs, facts.build.computing_dtype, {})
-    statistics = twin.statistics if twin else None
-    oracle = Oracle(
-        facts.outputs,
-        policy,
-        breach=lambda case: breach(facts.contract, case),
-        realism=lambda case: statistics.realism(facts.contract, case) if statistics else Realism.UNKNOWN,
-    )
-    judgement = oracle.judge(case, expected, actual, None)
+    judgement = _oracle(facts, twin).judge(case, expected, actual, None)
     verdict = judgement.verdicts[0]
     return Suspect(
         bucket_of(facts.build.digest, case, verdict),
@@ -195,4 +189,16 @@ def suspect_of_death(facts: TargetFacts, twin: TwinSpec | None, exit_: Exit, cas
         judgement.realism,
         expected if side != ORT else None,
         actual if side == ORT else None,
+    )
+
+
+def _oracle(facts: TargetFacts, twin: TwinSpec | None) -> Oracle:
+    """Return an oracle for deaths, which need no evidence; without a twin nothing is known of the seeds."""
+    policy = twin.policy if twin else Policy(facts.outputs, facts.build.computing_dtype, {})
+    statistics = twin.statistics if twin else None
+    return Oracle(
+        facts.outputs,
+        policy,
+        breach=lambda case: breach(facts.contract, case),
+        realism=lambda case: statistics.realism(facts.contract, case) if statistics else Realism.UNKNOWN,
     )

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.execution import ORT, TORCH, Execution, Status
-from fuzzparity.explain.records import REFEREE, Better, InvestigateSpec, Investigation, Slipped, TwinSpec, death
+from fuzzparity.explain.records import (
+    REFEREE,
+    Better,
+    InvestigateSpec,
+    Investigation,
+    Pairing,
+    Slipped,
+    TwinSpec,
+    death,
+)
 from fuzzparity.explain.twin import Twin, open_twin
+from fuzzparity.explain.unbuilt import pair_unbuilt, torch_alone
 from fuzzparity.finding import Bucket, Confirmation, Suspect, bucket_of
 from fuzzparity.minimize.loop import minimize
 from fuzzparity.oracle.judge import Oracle
@@ -29,15 +39,6 @@ DEADLY = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM})
 _MAX_SLIPS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """Hold one try: both executions and what the oracle made of them."""
-
-    expected: Execution
-    actual: Execution
-    judgement: Judgement
-
-
 def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     """Confirm a suspect, tell the parent, minimize it, and run the smallest case once more in a fresh session."""
     suspect = spec.suspect
@@ -46,22 +47,29 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     if not confirmation.reproduced:
         return Investigation(suspect, confirmation, suspect.case)
     case, executions, fixpoint = _minimize(context, spec)
+    if case == suspect.case and not spec.twin.is_built:  # nothing smaller, and confirmed a moment ago
+        return _as_confirmed(suspect, confirmation, executions)
     last = pair_alone(context, spec.twin, case, _limits(context, suspect))
     verdict = _matching(suspect.bucket, case, last.judgement)
     if verdict is None:  # the smallest case does not come back in a fresh session: keep the one that did
-        return Investigation(
-            suspect,
-            confirmation,
-            suspect.case,
-            confirmation.verdict,
-            confirmation.expected,
-            confirmation.actual,
-            suspect.realism,
-            executions,
-        )
+        return _as_confirmed(suspect, confirmation, executions)
     realism = last.judgement.realism
     return Investigation(
         suspect, confirmation, case, verdict, last.expected, last.actual, realism, executions, fixpoint
+    )
+
+
+def _as_confirmed(suspect: Suspect, confirmation: Confirmation, executions: int) -> Investigation:
+    """Return the outcome when the case that was confirmed is the one to keep."""
+    return Investigation(
+        suspect,
+        confirmation,
+        suspect.case,
+        confirmation.verdict,
+        confirmation.expected,
+        confirmation.actual,
+        suspect.realism,
+        executions,
     )
 
 
@@ -71,7 +79,7 @@ def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
     limits = _limits(context, suspect, factor=CONFIRM_FACTOR)
     shown = 0
     found: tuple[Verdict, Pairing] | None = None
-    tries = 1 if suspect.verdict.kind is Kind.HANG else spec.tries
+    tries = 1 if suspect.verdict.kind in (Kind.HANG, Kind.EXPORT_ERROR) else spec.tries  # those that take long
     last: Pairing | None = None
     for _ in range(tries):
         last = pair_alone(context, spec.twin, suspect.case, limits)
@@ -102,6 +110,8 @@ def _matching(bucket: Bucket, case: Case, judgement: Judgement) -> Verdict | Non
 
 def pair_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> Pairing:
     """Run both sides of a case in a process of its own and judge it, whatever dies."""
+    if not spec.is_built:
+        return pair_unbuilt(context, spec, case, limits, oracle_of(context, spec))
     done: list[Execution] = []
 
     def body(announcer: Announcer, send: Callable[[Any], None]) -> Pairing | Execution:
@@ -120,7 +130,7 @@ def pair_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> 
         return answer
     if isinstance(answer, Exit):
         return _after_death(context, spec, case, limits, answer, done)
-    expected = _torch_alone(context, spec, case, limits)
+    expected = torch_alone(context, case, limits)
     return Pairing(expected, answer, _judge_records(context, spec, case, expected, answer))
 
 
@@ -137,22 +147,8 @@ def _after_death(
     if side == TORCH:
         actual = done[1] if len(done) > 1 else _ort_alone(context, spec, case, limits)
         return Pairing(dead, actual, _judge_records(context, spec, case, dead, actual))
-    expected = done[0] if done else _torch_alone(context, spec, case, limits)
+    expected = done[0] if done else torch_alone(context, case, limits)
     return Pairing(expected, dead, _judge_records(context, spec, case, expected, dead))
-
-
-def _torch_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> Execution:
-    """Run torch without any session, in a process of its own."""
-    from fuzzparity.sides.torch_side import TorchSide
-
-    def body(announcer: Announcer, send: Callable[[Any], None]) -> Execution:
-        announcer.case(case)
-        side = TorchSide(context.loaded)
-        with announcer.at(TORCH):
-            return side.run(case)
-
-    answer = run_alone(body, map_path=_map(context), limits=limits)
-    return death(answer, TORCH) if isinstance(answer, Exit) else answer
 
 
 def _ort_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> Execution:
@@ -190,7 +186,7 @@ def _map(context: Context) -> Any:
 
 def _minimize(context: Context, spec: InvestigateSpec) -> tuple[Case, int, bool]:
     """Minimize a confirmed suspect: in one process for differences, one process per candidate for deaths."""
-    if spec.minimize_executions <= 0:
+    if spec.minimize_executions <= 0 or spec.suspect.verdict.kind is Kind.EXPORT_ERROR:
         return spec.suspect.case, 0, False
     if spec.suspect.verdict.kind in DEADLY or spec.suspect.verdict.kind is Kind.LOAD_ERROR:
         return _minimize_deaths(context, spec)
@@ -264,12 +260,14 @@ def _minimize_deaths(context: Context, spec: InvestigateSpec) -> tuple[Case, int
     """Minimize a crash, hang or failed load: each candidate runs its side in a process of its own."""
     suspect = spec.suspect
     limits = _limits(context, suspect)
-    run_side = _torch_alone if suspect.verdict.side == TORCH else _ort_alone
     oracle = oracle_of(context, spec.twin)
     other = Execution(ORT if suspect.verdict.side == TORCH else TORCH, Status.OK)
 
     def interesting(case: Case) -> bool:
-        execution = run_side(context, spec.twin, case, limits)
+        if suspect.verdict.side == TORCH:
+            execution = torch_alone(context, case, limits)
+        else:
+            execution = _ort_alone(context, spec.twin, case, limits)
         if execution.is_ok:
             return False
         both = (execution, other) if suspect.verdict.side == TORCH else (other, execution)

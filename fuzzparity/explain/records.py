@@ -32,9 +32,23 @@ class TwinSpec:
     reload_state: bool = False
     use_referee: bool = True
 
+    @property
+    def is_built(self) -> bool:
+        """Tell whether there is a model; without one only torch and the exporter can be run."""
+        return bool(self.facts.build.folder)
+
     def reloaded(self) -> TwinSpec:
         """Return the spec for children of another loader than the one that made the build."""
         return replace(self, reload_state=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Hold one try: both executions and what the oracle made of them."""
+
+    expected: Execution
+    actual: Execution
+    judgement: Judgement
 
 
 @dataclass(frozen=True, slots=True)

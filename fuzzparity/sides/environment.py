@@ -14,28 +14,39 @@ import onnxruntime
 import torch
 
 from fuzzparity.execution import Environment
+from fuzzparity.sides.precision import torch_precision
 from fuzzparity.target import Ort
 
 PACKAGES = ("torch", "numpy", "onnx", "onnxruntime", "onnxscript", "ml_dtypes")
 
 
-def environment(ort: Ort, providers: Sequence[str]) -> Environment:
-    """Return the environment of this process with sessions of `ort` that run on `providers`."""
+def environment(ort: Ort, providers: Sequence[str], device: str = "cpu") -> Environment:
+    """Return the environment of this process with torch on `device` and sessions of `ort` that run on `providers`."""
+    config = {str(key): str(value) for key, value in ort.config.items()}
+    for name, options in ort.provider_options.items():
+        config |= {f"{name}.{key}": str(value) for key, value in options.items()}
     fields = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": _cpu(),
         "packages": packages(),
-        "torch_device": "cpu",
-        "torch_precision": f"float32 {torch.get_float32_matmul_precision()}",
+        "torch_device": _device(device),
+        "torch_precision": torch_precision(device),
         "torch_threads": torch.get_num_threads(),
         "ort_providers": tuple(providers),
         "ort_level": ort.optimization_level,
         "ort_threads": ort.threads or 1,
-        "ort_config": {str(key): str(value) for key, value in ort.config.items()},
+        "ort_config": config,
     }
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
     return Environment(digest=digest, **fields)
+
+
+def _device(device: str) -> str:
+    """Return a device with the name of its GPU: another GPU is another environment."""
+    if torch.device(device).type != "cuda" or not torch.cuda.is_available():
+        return device
+    return f"{device} ({torch.cuda.get_device_name(device)})"
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from fuzzparity.sides.tensors import to_tensor
 from fuzzparity.sides.torch_side import StateGuard, TorchSide, site_of
 from fuzzparity.target import Target
 
-__all__ = ["BuildResult", "facts_without_model", "load_state", "make_build"]
+__all__ = ["Attempt", "BuildResult", "facts_without_model", "load_state", "make_build"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -59,11 +59,34 @@ class BuildResult:
     kind: str = ""
 
 
-def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempt:
+    """Hold what one export gave, in a form that travels between processes: a model in parts, or why there is none.
+
+    `parts`: the model without its initializers, then each of these, since protobuf writes no message above 2 GiB.
+    """
+
+    parts: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
+    error: Refusal | None = None
+    invalid: InvalidTarget | None = None
+
+
+Alone = Callable[[Callable[[], Attempt]], Attempt]
+
+
+def run_here(attempt: Callable[[], Attempt]) -> Attempt:
+    """Run an export in this process."""
+    return attempt()
+
+
+def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_here) -> BuildResult:
     """Export the target, or take its given ONNX, and write `builds_folder/DIGEST`.
 
-    Raises `InvalidTarget` for a target that is wrong: an ONNX that cannot be read, inputs that torch refuses, names
-    that do not fit. A sound target on which the exporter fails is a result with an error.
+    `alone` runs each export: in a process of its own where the caller can fork, since one export may spoil the next
+    (torch makes the second LSTM of a process static in silence). Raises `InvalidTarget` for a target that is wrong: an
+    ONNX that cannot be read, inputs that torch refuses, names that do not fit. A sound target on which the exporter
+    fails is a result with an error.
     """
     target = loaded.target
     check_providers(target.ort)
@@ -75,14 +98,13 @@ def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
         exported = Exported(onnx.load_from_string(given), "given")
     else:
         try:
-            exported = _export(loaded, asked)
-        except InvalidTarget:
-            raise
-        except (Exception, SystemExit) as error:
-            _require_first_seed(loaded)
-            return BuildResult(error=_export_refusal(error), kind="export_error")
+            made = _export(loaded, asked, alone)
         finally:
             state.restore()  # an exporter runs forward, which may count in a buffer
+        if isinstance(made, Refusal):
+            _require_first_seed(loaded)
+            return BuildResult(error=made, kind="export_error")
+        exported = made
     torch_names, mutates = _require_first_seed(loaded)
     outputs = _output_names(target, torch_names, exported.model)
     if outputs is None:
@@ -91,11 +113,15 @@ def make_build(loaded: LoadedTarget, builds_folder: Path) -> BuildResult:
     return BuildResult(_facts(loaded, asked, exported, weights, outputs, mutates, builds_folder))
 
 
-def facts_without_model(loaded: LoadedTarget) -> TargetFacts:
-    """Return the facts of a target that could not be exported, as far as the target itself says them."""
+def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True) -> TargetFacts:
+    """Return the facts of a target that could not be exported, as far as the target itself says them.
+
+    `can_run=False`: its module dies on the first seed, so that the outputs are known only where the target names them.
+    """
     target = loaded.target
-    names, mutates = _require_first_seed(loaded)
+    names, mutates = _require_first_seed(loaded) if can_run else (tuple(target.outputs or ()), False)
     given = list(target.outputs) if target.outputs and len(target.outputs) == len(names) else names
+    outputs = tuple(name or f"output_{place}" for place, name in enumerate(given))
     weights, versions = state_digest(loaded.module), packages()
     origin = f"not exported by {target.export.exporter}"
     build = Build(
@@ -115,15 +141,17 @@ def facts_without_model(loaded: LoadedTarget) -> TargetFacts:
         name=loaded.name,
         spec=loaded.spec,
         folder=loaded.folder,
-        outputs=tuple(name or f"output_{place}" for place, name in enumerate(given)),
+        outputs=outputs,
         contract=contract_without_model(target, loaded.seed, asked_dims(target, loaded.seed)),
         build=build,
-        environment=environment(target.ort, target.ort.providers),
+        environment=environment(target.ort, target.ort.providers, loaded.device),
         has_real_seeds=target.seeds is not None,
         notes=loaded.notes,
         confidential=target.confidential,
         mutates_inputs=mutates,
         source_line=source_line(loaded.module),
+        tolerance_outputs=_tolerance_outputs(target, outputs),
+        ort=target.ort,
     )
 
 
@@ -156,33 +184,57 @@ def _facts(
         outputs=outputs,
         contract=contract,
         build=build,
-        environment=environment(target.ort, target.ort.providers),
+        environment=environment(target.ort, target.ort.providers, loaded.device),
         has_real_seeds=target.seeds is not None,
         notes=(*loaded.notes, *(("the module writes to its inputs",) if mutates else ())),
         confidential=target.confidential,
         mutates_inputs=mutates,
         source_line=source_line(loaded.module),
+        ort=target.ort,
         tolerance_outputs=tolerances,
     )
 
 
-def _export(loaded: LoadedTarget, asked: AskedDims) -> Exported:
+def _export(loaded: LoadedTarget, asked: AskedDims, alone: Alone) -> Exported | Refusal:
     """Export from the first seed, and once more from another sample when asked-for dims came out static."""
-    first = _export_from(loaded, asked, loaded.seed)
+    first = _unpacked(loaded, alone(lambda: _attempt(loaded, asked, loaded.seed)))
+    if isinstance(first, Refusal):
+        return first
     lost = _lost(loaded, asked, first)
     if not lost:
         return first
     sample = other_sample(asked, loaded.seed)
     shapes = ", ".join(f"{name}{list(shape)}" for name, shape in sample.shapes.items())
     again = f"exported again from {shapes}, since {', '.join(lost)} came out static from the first seed"
-    try:
-        second = _export_from(loaded, asked, sample)
-    except Exception as error:  # the first export stands
-        note = f"{again}; that export failed: {_export_refusal(error).message}"
-        return dataclasses.replace(first, notes=(*first.notes, note))
+    second = _unpacked(loaded, alone(lambda: _attempt(loaded, asked, sample)))
+    if isinstance(second, Refusal):  # the first export stands
+        return dataclasses.replace(first, notes=(*first.notes, f"{again}; that export failed: {second.message}"))
     if len(_lost(loaded, asked, second)) < len(lost):
         return dataclasses.replace(second, notes=(*second.notes, again))
     return dataclasses.replace(first, notes=(*first.notes, f"{again}; that did not help"))
+
+
+def _attempt(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Attempt:
+    """Export from one sample; nothing of the target or of the exporter escapes as an exception."""
+    try:
+        exported = _export_from(loaded, asked, sample)
+        initializers = [tensor.SerializeToString() for tensor in exported.model.graph.initializer]
+        del exported.model.graph.initializer[:]
+        return Attempt((exported.model.SerializeToString(), *initializers), exported.notes)
+    except InvalidTarget as error:
+        return Attempt(invalid=error)
+    except (Exception, SystemExit) as error:
+        return Attempt(error=_export_refusal(error))
+
+
+def _unpacked(loaded: LoadedTarget, attempt: Attempt) -> Exported | Refusal:
+    if attempt.invalid is not None:
+        raise attempt.invalid
+    if attempt.error is not None:
+        return attempt.error
+    model = onnx.load_from_string(attempt.parts[0])
+    model.graph.initializer.extend(onnx.TensorProto.FromString(part) for part in attempt.parts[1:])
+    return Exported(model, f"exported by {loaded.target.export.exporter}", attempt.notes)
 
 
 def _lost(loaded: LoadedTarget, asked: AskedDims, exported: Exported) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import onnxruntime
 import torch
 
 from fuzzparity.errors import InvalidTarget, InvalidUsage
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.precision import CUDA_PROVIDERS, require_shared_cuda, with_one_precision
 
 
 def with_sides(
@@ -32,10 +34,20 @@ def with_sides(
                 f"--provider-option {text!r} names a provider that is not used: {', '.join(ort.providers)}"
             )
         options.setdefault(provider, {})[key] = value
-    ort = dataclasses.replace(ort, provider_options=options)
-    return dataclasses.replace(
-        loaded, target=dataclasses.replace(loaded.target, ort=ort), device=_checked_device(device)
-    )
+    device = _checked_device(device)
+    if any(name in CUDA_PROVIDERS for name in ort.providers):
+        require_shared_cuda(onnxruntime.__version__, torch.__version__, torch.version.cuda, _cuda_of_wheel())
+    ort = with_one_precision(dataclasses.replace(ort, provider_options=options), device)
+    return dataclasses.replace(loaded, target=dataclasses.replace(loaded.target, ort=ort), device=device)
+
+
+def _cuda_of_wheel() -> str | None:
+    """Return the CUDA version that the installed wheel of ORT names; CPU wheels and old ones name none."""
+    try:
+        from onnxruntime.capi.build_and_package_info import cuda_version
+    except ImportError:
+        return None
+    return str(cuda_version) or None
 
 
 def _checked_device(device: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import importlib.metadata
 import re
 from collections.abc import Sequence
@@ -17,14 +18,12 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
-import torch
 
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, source_site
 from fuzzparity.sides.optimizers import known_optimizers
-from fuzzparity.sides.tensors import to_array
 from fuzzparity.target import Ort
 
 CPU = "CPUExecutionProvider"
@@ -93,6 +92,8 @@ class OrtSide:
         self._session = session
         self._feeds = [(item.name, item.onnx_name) for item in contract.inputs if item.onnx_name]
         self._is_narrow = any(_NARROW.search(value.type) for value in (*session.get_inputs(), *session.get_outputs()))
+        if self._is_narrow:
+            importlib.import_module("fuzzparity.sides.tensors")  # torch, which takes seconds: not within a timed run
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -263,4 +264,8 @@ def _array(value: Any) -> Any:
         return value.numpy()
     if not value.has_value():
         return None
+    import torch  # not above: a replay of a model without these dtypes does without it
+
+    from fuzzparity.sides.tensors import to_array
+
     return to_array(torch.from_dlpack(value._ortvalue.to_dlpack()))

@@ -23,7 +23,7 @@ class Pair:
         self.facts = facts
         self.torch_side = TorchSide(loaded, facts.outputs)
         self.ort_side = ort_side
-        self.environment: Environment = environment(ort, ort_side.providers)
+        self.environment: Environment = environment(ort, ort_side.providers, loaded.device)
         self._loaded = loaded
 
     def run_torch(self, case: Case) -> Execution:

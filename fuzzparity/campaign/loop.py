@@ -6,7 +6,6 @@ turn of the loop waits for events, takes them, starts what is due and shows the 
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
 from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, Lease, LeaseDone, ProbeSpec, Ready, WorkerSpec
-from fuzzparity.campaign.setup import Prepared, prepare, suspect_of_death
+from fuzzparity.campaign.setup import Prepared, close_pool, prepare, suspect_of_death
 from fuzzparity.case import Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
@@ -86,6 +85,7 @@ class Campaign:
         self._observer = observer
         self._begun = time.monotonic()
         self._signal: int | None = None
+        self._is_begun = False  # stored as a campaign; before that a signal leaves nothing to tell
         self._clock = _Clock()
         self._counters = _Counters()
         self._slots = [_Slot() for _ in range(options.workers)]
@@ -109,8 +109,7 @@ class Campaign:
                 with Corpus.open(prepared.places.corpus, create=True) as corpus:
                     return self._run(prepared, corpus)
             finally:
-                prepared.pool.close()
-                shutil.rmtree(prepared.places.run, ignore_errors=True)
+                close_pool(prepared.pool)
 
     def _say(self, stage: str) -> None:
         self._observer.status(CampaignStatus(stage))
@@ -129,6 +128,7 @@ class Campaign:
             next_lease=self._next_lease,
             next_sequence=self._next_sequence,
         )
+        self._is_begun = True
         notes = list(prepared.notes)
         if state.campaigns:
             notes.append(f"resumed: {state.executions} executions and {state.corpus_size} cases from earlier campaigns")
@@ -512,8 +512,8 @@ class Campaign:
         """Let Ctrl-C, SIGTERM and SIGHUP end the campaign in order; a second one ends the process at once."""
 
         def handler(number: int, frame: FrameType | None) -> None:
-            if self._signal is not None or self._clock.started is None:
-                raise KeyboardInterrupt
+            if self._signal is not None or not self._is_begun:
+                raise KeyboardInterrupt(number)
             self._signal = number
 
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.finding import Finding
@@ -114,7 +117,10 @@ def target_folder(spec: str) -> Path | None:
 
 
 def places(options: TargetOptions, name: str) -> Places:
-    """Return where a campaign on target `name` writes; an unwritable place is InvalidUsage."""
+    """Return where a campaign on target `name` writes; an unwritable place is InvalidUsage.
+
+    Asked with an empty name before the target is loaded, it tries every place that does not depend on the name.
+    """
     state = Path(STATE_FOLDER)
     folder = target_folder(options.target)
     if options.corpus is not None:
@@ -122,16 +128,24 @@ def places(options: TargetOptions, name: str) -> Places:
     elif folder is not None and folder.resolve().parent.name == "corpora":
         corpus = folder / "corpus.sqlite"
     else:
-        corpus = state / _safe(name) / "corpus.sqlite"
+        corpus = state / _safe(name) / "corpus.sqlite" if name else state / "corpus.sqlite"
     found = Places(
         corpus,
         options.crashes if options.crashes is not None else Path("crashes"),
         state / "builds",
-        state / "run" / f"{_safe(name)}-{os.getpid()}",
+        state / "run" / str(os.getpid()),
     )
     for path in (found.corpus.parent, found.crashes, found.builds, found.run):
         _make_writable(path)
     return found
+
+
+def clear_dead_runs(run: Path) -> None:
+    """Remove the run folders, beside this process's own, of processes that were killed before they could."""
+    for folder in run.parent.iterdir():
+        pid = folder.name
+        if folder != run and pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _safe(name: str) -> str:

@@ -6,10 +6,11 @@ in a clear error or a finding, never in ours.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from fuzzparity.campaign.options import Places, TargetOptions, places
+from fuzzparity.campaign.options import Places, TargetOptions, clear_dead_runs, places
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
@@ -57,7 +58,8 @@ class Prepared:
 
 def open_pool(options: TargetOptions, run_folder_of: Callable[[str], Places]) -> tuple[Pool, Loaded, Places]:
     """Start the loader and load the target."""
-    early = run_folder_of("target")
+    early = run_folder_of("")
+    clear_dead_runs(early.run)
     spec = LoadSpec(
         options.target,
         options.onnx,
@@ -73,12 +75,18 @@ def open_pool(options: TargetOptions, run_folder_of: Callable[[str], Places]) ->
         loaded = pool.start()
         return pool, loaded, run_folder_of(loaded.name)
     except BaseException:
-        pool.close()
+        close_pool(pool)
         raise
 
 
+def close_pool(pool: Pool) -> None:
+    """End every process of a pool and remove its run folder."""
+    pool.close()
+    shutil.rmtree(pool.folder, ignore_errors=True)
+
+
 def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None], gate: bool = True) -> Prepared:
-    """Load, build and gate a target; the caller closes `pool`. InvalidTarget when the target is wrong."""
+    """Load, build and gate a target; the caller closes it by `close_pool`. InvalidTarget when the target is wrong."""
     say("loading")
     pool, loaded, where = open_pool(options, lambda name: places(options, name))
     try:
@@ -95,7 +103,7 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
             _pass_gate(prepared, options)
         return prepared
     except BaseException:
-        pool.close()
+        close_pool(pool)
         raise
 
 

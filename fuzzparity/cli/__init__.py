@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         error.show()
         code = 2
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         print("stopped", file=sys.stderr)
-        code = 130
+        code = 128 + _signal_of(error)
     except FuzzparityError as error:
         print(f"fuzzparity: {error}", file=sys.stderr)
         if debug and isinstance(error, InvalidTarget) and error.detail:
@@ -44,3 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"fuzzparity: internal fault: {type(error).__name__}: {error} (--debug shows more)", file=sys.stderr)
         code = _INTERNAL_FAULT
     sys.exit(code)
+
+
+def _signal_of(error: BaseException) -> int:
+    """Return the signal that stopped a command: click wraps the interrupt, which carries the number."""
+    cause = error.__cause__ or error
+    return int(cause.args[0]) if isinstance(cause, KeyboardInterrupt) and cause.args else int(signal.SIGINT)

@@ -5,7 +5,6 @@ The idea: each is a short campaign without a loop: the same setup, the same dock
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
-from fuzzparity.campaign.setup import Prepared, prepare
+from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Payload
@@ -60,8 +59,7 @@ def opened(options: TargetOptions, observer: Observer, *, gate: bool = True) -> 
     try:
         yield prepared
     finally:
-        prepared.pool.close()
-        shutil.rmtree(prepared.places.run, ignore_errors=True)
+        close_pool(prepared.pool)
 
 
 def check(options: TargetOptions, observer: Observer) -> Prepared:

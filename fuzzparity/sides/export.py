@@ -150,7 +150,7 @@ def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True) -> Target
         confidential=target.confidential,
         mutates_inputs=mutates,
         source_line=source_line(loaded.module),
-        tolerance_outputs=_tolerance_outputs(target, outputs),
+        tolerance_outputs=tuple(name for name in outputs if name in _toleranced(target)),
         ort=target.ort,
     )
 
@@ -359,11 +359,15 @@ def _output_names(target: Target, torch_names: Sequence[str], model: onnx.ModelP
 
 
 def _tolerance_outputs(target: Target, outputs: Sequence[str]) -> tuple[str, ...]:
-    names = [key.partition("[")[0] for key in target.tolerances]
+    names = _toleranced(target)
     for name in names:
         if name not in outputs:
             raise InvalidTarget("declare", f"tolerances name output {name!r}", f"the outputs: {', '.join(outputs)}")
-    return tuple(dict.fromkeys(names))
+    return names
+
+
+def _toleranced(target: Target) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key.partition("[")[0] for key in target.tolerances))
 
 
 def _checked(model: onnx.ModelProto) -> tuple[str, ...]:

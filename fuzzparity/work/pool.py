@@ -136,6 +136,10 @@ class Pool:
                 "run the target's file with python alone; --debug shows the log",
                 self.log_tail(),
             ) from None
+        except BaseException:  # a signal: what is being loaded is of no use any more
+            loader.process.kill()
+            loader.end()
+            raise
         if isinstance(answer, LoadFailed):
             loader.end()
             raise answer.error or WorkerLost(f"the loader failed inside fuzzparity:\n{answer.fault}")

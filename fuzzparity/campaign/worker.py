@@ -103,30 +103,40 @@ class _Worker:
         is_rejected = screening.kind is Kind.REJECTED
         counters.rejected += is_rejected
         kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected)
-        if screening.is_suspicious or kept:
+        look_alike = self._look_alike(proposal, judgement) if screening.is_suspicious else None
+        is_due = look_alike is not None and self._is_due(look_alike, counters)
+        if is_due or kept:
             second = (self._twin.run_torch(case), self._twin.run_ort(case))
-            if screening.is_suspicious or _differs(expected, second[0]) or _differs(actual, second[1]):
-                judgement = self._suspicious(proposal, expected, actual, second, judgement, counters)
+            if not is_due and (_differs(expected, second[0]) or _differs(actual, second[1])):
+                look_alike = self._look_alike(proposal, judgement)
+                is_due = self._is_due(look_alike, counters)
+            if is_due and look_alike is not None:
+                judgement = self._judge(proposal, expected, actual, second, look_alike, counters)
         if kept:
             self._keep(proposal, signals, judgement)
 
-    def _suspicious(
+    def _look_alike(self, proposal: Proposal, screened: Judgement) -> _LookAlike:
+        return self._look_alikes.setdefault(_look_alike_key(proposal, screened), _LookAlike())
+
+    def _is_due(self, look_alike: _LookAlike, counters: _Counters) -> bool:
+        """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
+        look_alike.met += 1
+        if look_alike.met <= _JUDGED_ALWAYS or not look_alike.met & (look_alike.met - 1):
+            return True
+        for finding_id in look_alike.findings:
+            counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
+        return False
+
+    def _judge(
         self,
         proposal: Proposal,
         expected: Execution,
         actual: Execution,
         second: tuple[Execution, Execution],
-        screened: Judgement,
+        look_alike: _LookAlike,
         counters: _Counters,
     ) -> Judgement:
-        """Judge a suspicious case in full unless it looks like many before it; report what is new."""
-        key = _look_alike_key(proposal, screened)
-        look_alike = self._look_alikes.setdefault(key, _LookAlike())
-        look_alike.met += 1
-        if look_alike.met > _JUDGED_ALWAYS and look_alike.met & (look_alike.met - 1):
-            for finding_id in look_alike.findings:
-                counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
-            return screened
+        """Judge a suspicious case in full and report what is new."""
         counters.judged += 1
         judgement = self._twin.judge(proposal.case, expected, actual, second)
         suspects = suspects_of(self._facts, proposal.case, proposal.lineage, judgement, expected, actual)

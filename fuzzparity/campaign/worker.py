@@ -26,7 +26,7 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
-_JUDGED_ALWAYS = 3  # repeats of one look-alike judged in full, before only powers of two are
+_JUDGED_ALWAYS = 2  # repeats of one look-alike judged in full, before only powers of two are
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
 _SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
 
@@ -202,14 +202,14 @@ class _LookAlike:
 def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
     """Return what suspicious cases share when a full look at each would tell nothing new.
 
-    The error ratio's magnitude is part of it, in decades: a tie and a gross fault of one output look different.
+    The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different.
     """
     parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite)]
     for index, comparison in enumerate(screened.comparisons):
         if comparison.kind is not Kind.AGREE:
             ratio = comparison.error_ratio
-            decade = "inf" if not np.isfinite(ratio) else str(int(np.floor(np.log10(max(ratio, 1e-30)))))
-            parts.append(f"{index}:{comparison.kind.value}:{decade}")
+            decades = "inf" if not np.isfinite(ratio) else str(int(np.log10(max(ratio, 1.0)) // 2))
+            parts.append(f"{index}:{comparison.kind.value}:{decades}")
     return "|".join(parts)
 
 

@@ -28,6 +28,7 @@ from fuzzparity.work.pool import Child, Died, Finished, Message
 _MINIMIZE_SECONDS = 12.0
 _MINIMIZE_EXECUTIONS = 4000
 _LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
+_MOST_DEATHS = 2  # investigations killed from outside (with the loader, by the kernel) are started again
 _LABEL = "investigate"
 
 
@@ -38,6 +39,7 @@ class _Work:
     finding_id: str
     suspect: Suspect
     best: Case | None = None
+    deaths: int = 0
 
 
 @dataclass(slots=True)
@@ -88,8 +90,11 @@ class Docket:
             self._enqueue(finding_id, suspect)
 
     def _enqueue(self, finding_id: str, suspect: Suspect) -> None:
-        rank = GRADES.index(suspect.verdict.grade)
-        heapq.heappush(self._queue, (rank, next(self._order), _Work(finding_id, suspect)))
+        self._requeue(_Work(finding_id, suspect))
+
+    def _requeue(self, work: _Work) -> None:
+        rank = GRADES.index(work.suspect.verdict.grade)
+        heapq.heappush(self._queue, (rank, next(self._order), work))
 
     def hits(self, counts: dict[str, int]) -> None:
         """Count repeats of known findings; one seen in an earlier campaign is thereby seen in this one too."""
@@ -141,6 +146,10 @@ class Docket:
         del self._running[event.child.child_id]
         if isinstance(event, Finished):
             self._finish(work, event.result)
+            return ""
+        work.deaths += 1
+        if not event.exit.fault and work.deaths <= _MOST_DEATHS:
+            self._requeue(work)
             return ""
         reason = event.exit.fault.strip().splitlines()[-1] if event.exit.fault else event.exit.text
         self._keep_best(work)

@@ -302,6 +302,8 @@ class Campaign:
         self._counters.barren_deaths = 0 if executed else self._counters.barren_deaths + 1
         if event.exit.fault:
             self._fault(event.exit.fault)
+        elif event.exit.with_loader:
+            pass  # told once, for the loader
         elif announced is not None and announced.case is not None and announced.side in (TORCH, ORT):
             lineage = Lineage(
                 rng_seed=self._options.rng_seed,

@@ -32,12 +32,15 @@ class Exit:
     hang: bool = False
     announced: Announced | None = None
     fault: str = ""  # traceback when our own code failed in it
+    with_loader: bool = False  # innocent: the loader died and took it along
 
     @property
     def text(self) -> str:
         """Return a short name: "SIGSEGV", "exit 3", "time limit"."""
         if self.hang:
             return "time limit"
+        if self.with_loader:
+            return "its loader"
         if self.signal is not None:
             return signal_name(self.signal)
         return f"exit {self.code}"

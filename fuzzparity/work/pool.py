@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -235,7 +235,7 @@ class Pool:
         except (EOFError, OSError):
             self._loader = None
             for child in list(self._children.values()):
-                self._bury(child, Exit(signal=int(signal.SIGKILL)), events)
+                self._bury(child, Exit(signal=int(signal.SIGKILL), with_loader=True), events)
             events.append(LoaderLost(loader.end()))
             return
         if isinstance(message, Forked):
@@ -265,7 +265,7 @@ class Pool:
         else:
             announced = read_announcement(child.map_path)
             fault = child.raised.traceback if child.raised else ""
-            child.exit = Exit(exit_.signal, exit_.code, child.killed_for_hang, announced, fault)
+            child.exit = replace(exit_, hang=child.killed_for_hang, announced=announced, fault=fault)
             events.append(Died(child, child.exit))
         child.map_path.unlink(missing_ok=True)
 

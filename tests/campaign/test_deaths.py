@@ -149,7 +149,7 @@ EXPORTER_REFUSES = """
 def torch_dies(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     folder = tmp_path_factory.mktemp("torch_dies")
     write_target(folder, GIVEN, TORCH_DIES)
-    return fuzz(folder, "--time", "15s", "--workers", "2")
+    return fuzz(folder, "--time", "12s", "--workers", "2")
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,10 @@ def torch_dies(tmp_path_factory: pytest.TempPathFactory) -> Ended:
 )
 def test_a_death_of_torch_is_a_reproduced_finding_with_its_input(torch_dies: Ended, kind: str, said: str):
     found = torch_dies.of(kind, said)
-    assert len(found) == 1, torch_dies.answer["notes"]
-    assert_whole(torch_dies, found[0])
-    assert found[0]["headline"].endswith("; ORT answers")
+    assert found, [finding["headline"] for finding in torch_dies.findings]
+    for one in found:  # a second one where inputs that hold NaN show the same
+        assert_whole(torch_dies, one)
+        assert one["headline"].endswith("; ORT answers")
 
 
 def test_the_campaign_goes_on_after_deaths(torch_dies: Ended):
@@ -227,7 +228,7 @@ def assert_whole(ended: Ended, found: dict) -> None:
     folder = ended.folder / found["path"]
     names = {path.name for path in folder.iterdir()}
     assert {"repro.py", "inputs.safetensors", "finding.json", "issue.md"} <= names
-    assert json.loads((folder / "finding.json").read_text())["headline"] == found["headline"]
+    assert json.loads((folder / "finding.json").read_text())["finding_id"] == found["finding_id"]
     finding_id = found["finding_id"]
     cases = rows(
         corpus_of(ended.folder),

@@ -6,6 +6,7 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from fuzzparity.campaign.records import Built, GateReport, GateSpec, suspects_of
@@ -19,6 +20,7 @@ from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import build_alone, torch_alone
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
 from fuzzparity.sides.export import facts_without_model
 from fuzzparity.sides.files import read_seeds
@@ -61,16 +63,25 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     trial = _Trial(twin)
     for index, (seed, _) in enumerate(seeds):
         trial.run(seed, is_first=index == 0 and not spec.skip)
+    policy = calibrate(policy, trial.pairs)
+    oracle = oracle_of(context, replace(twin_spec, policy=policy))
     return GateReport(
-        calibrate(policy, trial.pairs),
+        policy,
         statistics,
         tuple(trial.agreed),
-        tuple(trial.suspects),
+        tuple(suspect for suspect in trial.suspects if _still_differs(suspect, oracle)),
         len(seeds),
         trial.slowest_seconds,
         True,
         tuple(skipped),
     )
+
+
+def _still_differs(suspect: Suspect, oracle: Oracle) -> bool:
+    """Tell whether a seed differs by more than the noise that all seeds together show."""
+    assert suspect.expected is not None
+    assert suspect.actual is not None
+    return oracle.screen(suspect.expected, suspect.actual).is_suspicious
 
 
 class _Trial:

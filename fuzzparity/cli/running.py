@@ -95,11 +95,11 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     options = target_of({"target": "" if given["torch_file"] else what[0], **given})
     paths = what if given["torch_file"] else what[1:]
     with live_for(json_to) as live:
-        explained = running.explain(options, paths, live, command_line())
+        result, explained = running.explain(options, paths, live, command_line())
     if json_to:
-        write_json(json_to, text.explained_object(explained))
-    live.print(text.explained_text(explained))
-    sys.exit(1 if any(f.verdict.grade.value == "bug" for e in explained for f in e.findings) else 0)
+        write_json(json_to, text.explained_object(result, explained))
+    live.print(text.explained_text(explained, result.facts.outputs))
+    sys.exit(result.exit_code)
 
 
 @cli.command(epilog=example("fuzzparity check my_target.py"))

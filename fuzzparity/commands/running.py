@@ -23,8 +23,8 @@ from fuzzparity.errors import InvalidCase, WorkerLost
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
 from fuzzparity.finding import Finding, bucket_of
 from fuzzparity.probe.latency import ProbeRow, choose
-from fuzzparity.report.records import CampaignStatus
-from fuzzparity.verdict import Kind
+from fuzzparity.report.records import CampaignResult, CampaignStatus
+from fuzzparity.verdict import Grade, Kind
 from fuzzparity.work.alone import Exit
 from fuzzparity.work.pool import LoaderLost
 
@@ -77,8 +77,11 @@ def read_inputs(prepared: Prepared, paths: tuple[str, ...]) -> tuple[list[tuple[
     return cases, skipped
 
 
-def explain(options: TargetOptions, paths: tuple[str, ...], observer: Observer, command: str) -> list[Explained]:
+def explain(
+    options: TargetOptions, paths: tuple[str, ...], observer: Observer, command: str
+) -> tuple[CampaignResult, list[Explained]]:
     """Run given inputs on both sides, judge each with evidence, and minimize what differs."""
+    begun = time.monotonic()
     with opened(options, observer) as prepared:
         named, skipped = read_inputs(prepared, paths)
         for text in skipped:
@@ -86,33 +89,56 @@ def explain(options: TargetOptions, paths: tuple[str, ...], observer: Observer, 
         if not named:
             raise InvalidCase(f"no input could be read from {', '.join(paths)}")
         observer.started(prepared.facts, prepared.places, tuple(prepared.notes))
-        return _examine_all(prepared, named, observer, command)
+        return _examine_all(prepared, named, observer, command, time.monotonic() - begun)
 
 
 def _examine_all(
-    prepared: Prepared, named: list[tuple[str, Case]], observer: Observer, command: str
-) -> list[Explained]:
+    prepared: Prepared, named: list[tuple[str, Case]], observer: Observer, command: str, setup_seconds: float
+) -> tuple[CampaignResult, list[Explained]]:
     started = time.monotonic()
     with Corpus.open(prepared.places.corpus, create=True) as corpus:
-        campaign_id = corpus.begin_campaign(prepared.facts, command, 0, ort=prepared.facts.ort)
+        campaign_id = corpus.begin_campaign(
+            prepared.facts, command, 0, ort=prepared.facts.ort, setup_seconds=setup_seconds
+        )
         docket = Docket(prepared, corpus, campaign_id, observer, lambda: time.monotonic() - started)
         examined = [(name, examine(prepared, case)) for name, case in named]
         for _, found in examined:
             for suspect in found.suspects:
                 docket.take(suspect)
         finish(prepared, docket, _EXPLAIN_SECONDS)
-        corpus.end_campaign(
-            campaign_id,
-            seconds=time.monotonic() - started,
-            executions=len(named),
-            inputs=len(named),
-            exit_code=0,
-            interrupted=False,
-        )
-        return [
+        explained = [
             Explained(name, found, tuple(corpus.finding(s.bucket.finding_id) for s in found.suspects))
             for name, found in examined
         ]
+        exit_code = int(any(s.verdict.grade is Grade.BUG for _, found in examined for s in found.suspects))
+        rejected = sum(found.judgement.kind is Kind.REJECTED for _, found in examined)
+        seconds = time.monotonic() - started
+        corpus.end_campaign(
+            campaign_id,
+            seconds=seconds,
+            executions=len(named),
+            inputs=len(named),
+            rejected=rejected,
+            exit_code=exit_code,
+            interrupted=False,
+        )
+        result = CampaignResult(
+            campaign_id,
+            prepared.facts,
+            prepared.places.corpus,
+            prepared.places.crashes,
+            seconds,
+            setup_seconds,
+            len(named),
+            len(named),
+            rejected,
+            corpus.size,
+            tuple(docket.findings.values()),
+            frozenset(docket.new_ids),
+            exit_code,
+            docket.hits_here,
+        )
+        return result, explained
 
 
 def examine(prepared: Prepared, case: Case) -> Examined:
@@ -195,8 +221,3 @@ def replay_current(options: TargetOptions, payload: Payload, observer: Observer)
         for verdict in examined.judgement.verdicts
     )
     return shows, examined
-
-
-def differing(examined: Examined) -> bool:
-    """Tell whether an examination found anything that is neither agreement nor a refusal by both."""
-    return examined.judgement.kind not in (Kind.AGREE, Kind.REJECTED)

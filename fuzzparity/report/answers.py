@@ -6,6 +6,7 @@ The idea: the commands' records are taken by their form (protocols), since they 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,8 @@ from fuzzparity.report.clean import printable
 from fuzzparity.report.explanation import explanation
 from fuzzparity.report.facts import facts_lines, note_lines
 from fuzzparity.report.layout import milliseconds, pairs, size
-from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object
+from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object, result_object
+from fuzzparity.report.records import CampaignResult
 from fuzzparity.verdict import Judgement, as_plain
 
 
@@ -111,13 +113,24 @@ def _outputs(judgement: Judgement) -> list[str]:
     return names
 
 
-def explained_object(explained: Sequence[Explained]) -> dict[str, Any]:
-    """Return the object of `explain --json`: at least one finding for each input, also for one that agrees."""
-    findings = []
-    for item in explained:
-        found = [finding_object(finding, is_new=False) for finding in item.findings]
-        findings += [{**each, "input": item.name} for each in found or [_agreement(item.examined.judgement)]]
-    return {"schema": SCHEMA, "executions": len(explained), "inputs": len(explained), "findings": findings}
+def explained_object(result: CampaignResult, explained: Sequence[Explained]) -> dict[str, Any]:
+    """Return the object of `explain --json`: that of a campaign, with one finding for each input, in their order.
+
+    The finding is the verdict told first of that input; `others` holds the ids of its other findings.
+    """
+    return {**result_object(result), "findings": [_of_input(item, result) for item in explained]}
+
+
+def _of_input(item: Explained, result: CampaignResult) -> dict[str, Any]:
+    judgement, worst = item.examined.judgement, item.examined.judgement.worst
+    if worst is None:
+        return {**_agreement(judgement), "input": item.name, "others": []}
+    index = judgement.verdicts.index(worst)
+    finding = item.findings[index]
+    here = replace(finding, verdict=replace(worst, blame=finding.verdict.blame), realism=judgement.realism)
+    others = [other.finding_id for other in item.findings if other is not finding]
+    is_new = finding.finding_id in result.new_ids
+    return {**finding_object(here, is_new=is_new), "input": item.name, "others": others}
 
 
 def _agreement(judgement: Judgement) -> dict[str, Any]:

@@ -6,6 +6,7 @@ of days stays readable. Whatever else is said goes above.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -24,11 +25,15 @@ from fuzzparity.report.records import CampaignStatus
 from fuzzparity.report.text import finding_line, start_block, status_line, status_panel
 
 LINE_SECONDS = 5.0
+_LOG_COLUMNS = 140
 
 
 def console(*, to_stderr: bool = False) -> Console:
-    """Return a console for reports: no guessing at colours of values."""
-    return Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
+    """Return a console for reports: no guessing at colours of values, and a log is not cut at eighty columns."""
+    found = Console(file=sys.stderr if to_stderr else sys.stdout, highlight=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = _LOG_COLUMNS
+    return found
 
 
 class Paths(Protocol):

@@ -137,7 +137,7 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Do without torch's wrapper around the method below, which costs as much as the method itself."""
+        """Do without torch's wrapper around the method below, which costs as much; the caller forbids compiling."""
         return False
 
     def __torch_dispatch__(

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 
@@ -43,13 +44,13 @@ _WHEEL_OF = {
     "MIGraphX": "onnxruntime-migraphx",
 }
 WHEELS = tuple(dict.fromkeys(("onnxruntime", *_WHEEL_OF.values())))
-# types that ORT takes and gives only as OrtValue: ml_dtypes name -> (TensorProto type, integer of the same width)
-_VALUE_TYPES: dict[str, tuple[int, Any]] = {
-    "bfloat16": (16, np.int16),
-    "float8_e4m3fn": (17, np.uint8),
-    "float8_e4m3fnuz": (18, np.uint8),
-    "float8_e5m2": (19, np.uint8),
-    "float8_e5m2fnuz": (20, np.uint8),
+# types that ORT takes and gives only as OrtValue: dtype -> (TensorProto type, integer of the same width)
+_VALUE_TYPES: dict[np.dtype[Any], tuple[int, Any]] = {
+    np.dtype(ml_dtypes.bfloat16): (16, np.int16),
+    np.dtype(ml_dtypes.float8_e4m3fn): (17, np.uint8),
+    np.dtype(ml_dtypes.float8_e4m3fnuz): (18, np.uint8),
+    np.dtype(ml_dtypes.float8_e5m2): (19, np.uint8),
+    np.dtype(ml_dtypes.float8_e5m2fnuz): (20, np.uint8),
 }
 _NARROW = re.compile("bfloat16|float8")
 _NODE = re.compile(r"(?:while running|for|node of type|operator:?|op:?) ([A-Z]\w*)(?:\(\d+\))?(?: node)?")
@@ -79,6 +80,7 @@ def open_ort(model: Path | bytes, ort: Ort, contract: Contract) -> OrtSide | Exe
             ) from None
         return refused(error, perf_counter() - started, "load")
     _require_providers(session, ort)
+    session.disable_fallback()  # of the Python wrapper: it would run a failing case again on other providers
     return OrtSide(session, ort, contract)
 
 
@@ -90,6 +92,7 @@ class OrtSide:
         self.level = ort.optimization_level
         self._asked = tuple(ort.providers)
         self._session = session
+        self._outputs = [value.name for value in session.get_outputs()]
         self._feeds = [(item.name, item.onnx_name) for item in contract.inputs if item.onnx_name]
         self._is_narrow = any(_NARROW.search(value.type) for value in (*session.get_inputs(), *session.get_outputs()))
         if self._is_narrow:
@@ -106,10 +109,10 @@ class OrtSide:
         started = perf_counter()
         try:
             feeds = {onnx_name: native(case.inputs[name]) for name, onnx_name in self._feeds}
-            if self._is_narrow or any(array.dtype.name in _VALUE_TYPES for array in feeds.values()):
+            if self._is_narrow or any(array.dtype in _VALUE_TYPES for array in feeds.values()):
                 outputs = self._run_values(feeds)
             else:
-                outputs = self._session.run(None, feeds)
+                outputs = self._session.run(self._outputs, feeds)
             seconds = perf_counter() - started
             return Execution(ORT, Status.OK, tuple(flat(outputs)), seconds=seconds)
         except Exception as error:
@@ -251,7 +254,7 @@ def flat(outputs: Sequence[Any]) -> list[Array]:
 
 
 def _value(array: Array) -> Any:
-    narrow = _VALUE_TYPES.get(array.dtype.name)
+    narrow = _VALUE_TYPES.get(array.dtype)
     if narrow is None:
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
     carrier = array.view(narrow[1])

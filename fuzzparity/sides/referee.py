@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -83,7 +82,9 @@ class Referee:
             if mode is not None:
                 for tensor in tensors:
                     mode.see(tensor)
-            with torch.no_grad(), default_float64(), mode or _uncompiled():
+            # where a target uses torch.compile, neither the copy nor the code of the mode is to be compiled
+            uncompiled = torch.compiler.set_stance("force_eager")
+            with torch.no_grad(), default_float64(), uncompiled, mode or contextlib.nullcontext():
                 result = self._module(*tensors)
             outputs = flatten_outputs(result)
         except (Exception, SystemExit) as error:
@@ -148,11 +149,6 @@ def _are_same(one: Sequence[Array], other: Sequence[Array]) -> bool:
         a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         for a, b in zip(one, other, strict=True)
     )
-
-
-def _uncompiled() -> Any:
-    """Keep torch.compile, where a target uses it, from compiling the copy; under a mode it does not compile anyway."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
 
 
 def _reason(what: str, error: BaseException) -> str:

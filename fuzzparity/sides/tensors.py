@@ -24,6 +24,19 @@ _BY_TORCH: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
     torch.float8_e5m2fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2fnuz)),
 }
 _BY_NUMPY = {array: (tensor, carrier) for tensor, (carrier, array) in _BY_TORCH.items()}
+_SAME_IN_NUMPY = frozenset(
+    {
+        torch.float32,
+        torch.float64,
+        torch.float16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    }
+)
 _INTEGERS: dict[int, type[np.generic]] = {1: np.uint8, 2: np.int16}
 
 
@@ -43,6 +56,9 @@ def to_array(tensor: torch.Tensor) -> Array:
 
     Complex numbers become pairs of reals in a last axis, as torch's ONNX exporters write them.
     """
+    if tensor.dtype in _SAME_IN_NUMPY and tensor.layout is torch.strided and tensor.is_cpu and not tensor.is_neg():
+        plain: Array = (tensor.detach() if tensor.requires_grad else tensor).numpy().copy()
+        return plain
     tensor = tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
@@ -72,6 +88,8 @@ def flatten_outputs(outputs: Any) -> tuple[Array, ...]:
     """
     if isinstance(outputs, torch.Tensor):
         return (to_array(outputs),)
+    if type(outputs) in (tuple, list) and all(isinstance(one, torch.Tensor) for one in outputs):
+        return tuple(map(to_array, outputs))
     arrays = (_as_array(leaf) for leaf in _pytree.tree_leaves(_opened(outputs)))
     return tuple(array for array in arrays if array is not None)
 

@@ -32,8 +32,9 @@ class TorchSide:
         self.output_names = tuple(output_names or ())
         self.mutates_inputs = False
         self._device = torch.device(loaded.device)
+        self._is_moved = self._device.type != "cpu"
         self._module = loaded.module
-        if self._device.type != "cpu" and isinstance(loaded.module, torch.nn.Module):
+        if self._is_moved and isinstance(loaded.module, torch.nn.Module):
             self._module = loaded.module.to(self._device)
         self._state = StateGuard(loaded.module)
 
@@ -46,7 +47,7 @@ class TorchSide:
         """Run one case; inputs go by position, in the case's order."""
         started = perf_counter()
         try:
-            tensors = [to_tensor(array).to(self._device) for array in case.inputs.values()]
+            tensors = self._tensors(case)
             started = perf_counter()
             # no_grad and not inference_mode: inference tensors have no version counter, by which writes are detected,
             # and a module that stores one in a buffer could not be exported or trained after it
@@ -64,9 +65,13 @@ class TorchSide:
     def names(self, case: Case) -> tuple[str, ...]:
         """Return the output names that the module itself gives (dict keys, fields); "" for a place without one."""
         with torch.no_grad():
-            result = self._module(*(to_tensor(array).to(self._device) for array in case.inputs.values()))
+            result = self._module(*self._tensors(case))
         self._state.restore()
         return output_names(result)
+
+    def _tensors(self, case: Case) -> list[torch.Tensor]:
+        tensors = [to_tensor(array) for array in case.inputs.values()]
+        return [tensor.to(self._device) for tensor in tensors] if self._is_moved else tensors
 
     def _note_mutation(self, case: Case, tensors: Sequence[torch.Tensor]) -> None:
         for array, tensor in zip(case.inputs.values(), tensors, strict=True):

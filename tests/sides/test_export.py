@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from torch.export import Dim
 
 from fuzzparity import Export, Ort, Size
 from fuzzparity.errors import InvalidTarget
-from fuzzparity.execution import Execution, Status
-from fuzzparity.sides.export import BuildResult, facts_without_model, load_state, make_build
+from fuzzparity.execution import Execution, Refusal, Status
+from fuzzparity.sides.export import Attempt, BuildResult, facts_without_model, load_state, make_build
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.pair import Pair, open_pair
+from fuzzparity.work.alone import run_alone
+from fuzzparity.work.limits import Limits
 
 TORCHSCRIPT = Export(exporter="torchscript")
 IMAGE = torch.randn(1, 3, 8, 6, generator=torch.Generator().manual_seed(0))
@@ -251,3 +254,56 @@ def test_the_pairs_referee_rounds_to_the_builds_precision(tmp_path: Path) -> Non
     np.testing.assert_allclose(exact[0], pair.run_torch(target.seed).outputs[0], atol=1e-6)
     assert pair.run_ort(target.seed).status is Status.OK
     assert pair.environment.ort_providers == ("CPUExecutionProvider",)
+
+
+@pytest.mark.slow
+def test_an_export_in_a_process_of_its_own_is_not_spoilt_by_the_first(tmp_path: Path) -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.lstm = nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.lstm(x)[0]
+            return y * 2 if x.shape[0] == 1 else y.reshape(x.shape[0] * 2, -1)
+
+    def alone(attempt: Callable[[], Attempt]) -> Attempt:
+        answer = run_alone(
+            lambda announcer, send: attempt(), map_path=tmp_path / "map", limits=Limits(600), total_seconds=600
+        )
+        assert isinstance(answer, Attempt), answer
+        return answer
+
+    shapes = {0: Dim("batch"), 1: Dim("time")}
+    target = loaded(Recurrent(), {"x": np.ones((1, 6, 3), np.float32)}, dynamic_shapes=(shapes,))
+    facts = make_build(target, tmp_path / "builds", alone=alone).facts
+    assert facts is not None
+    assert all(facts.contract.input("x").dims[dim].is_dynamic for dim in (0, 1)), facts.build.notes
+    assert any("exported again" in note for note in facts.build.notes)
+    x = np.random.default_rng(0).normal(size=(3, 6, 3)).astype(np.float32)
+    case = dataclasses.replace(target.seed, inputs={"x": x})
+    pair = opened(target, BuildResult(facts))
+    np.testing.assert_allclose(pair.run_torch(case).outputs[0], pair.run_ort(case).outputs[0], atol=1e-5)
+
+
+def test_a_process_that_dies_while_it_exports_is_an_export_error(tmp_path: Path) -> None:
+    def alone(attempt: Callable[[], Attempt]) -> Attempt:
+        return Attempt(error=Refusal("SIGSEGV", "the exporting process ended with SIGSEGV", "exporter"))
+
+    result = make_build(loaded(nn.ReLU(), {"x": ROW}), tmp_path, alone=alone)
+    assert (result.kind, result.facts) == ("export_error", None)
+    with pytest.raises(InvalidTarget, match="refuses its own inputs"):
+        make_build(loaded(nn.Linear(4, 2), {"x": ROW}), tmp_path, alone=alone)
+
+
+def test_facts_say_the_session_and_the_tolerances_of_the_user(tmp_path: Path) -> None:
+    ort = Ort(optimization_level="basic")
+    fields = {"ort": ort, "outputs": ["y"], "tolerances": {"y[..., :1]": "logits", "y": "strict"}}
+    target = loaded(nn.ReLU(), {"x": ROW}, export=TORCHSCRIPT, **fields)
+    facts = make_build(target, tmp_path).facts
+    assert facts is not None
+    for found in (facts, facts_without_model(target)):
+        assert found.ort is ort
+        assert found.tolerance_outputs == ("y",)
+        assert found.environment.ort_level == "basic"

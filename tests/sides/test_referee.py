@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from small_models import Conv, Counter, HalfInside, case, loaded
 from torch import nn
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from fuzzparity.case import Case
+from fuzzparity.sides.double import Float64Mode, map_leaves
 from fuzzparity.sides.referee import Referee
 from fuzzparity.sides.torch_side import TorchSide
 
@@ -132,3 +142,123 @@ def test_state_is_restored_and_failure_says_why() -> None:
 def test_the_default_dtype_is_restored() -> None:
     Referee(loaded(Conv(), {"image": IMAGE})).exact(case(image=IMAGE))
     assert torch.get_default_dtype() == torch.float32
+
+
+def near(one: Case, draw: int) -> Case:
+    noise = 1 + 1e-7 * np.random.default_rng(draw).normal(size=one.inputs["x"].shape)
+    return Case({"x": one.inputs["x"].astype(np.float64) * noise})
+
+
+def watched(module: nn.Module | Callable[..., torch.Tensor]) -> tuple[Referee, list[bool]]:
+    """Return a referee, and for each of its calls of forward whether a mode watched it."""
+    seen: list[bool] = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        seen.append(_len_torch_dispatch_stack() > 0)
+        return module(x)
+
+    return Referee(loaded(forward, {"x": ROW})), seen
+
+
+def test_around_a_proven_case_the_copy_runs_alone_and_is_proven_again() -> None:
+    referee, seen = watched(lambda x: (x @ x.T).softmax(-1))
+    exact = [referee.exact(case(x=ROW)), *(referee.exact(near(case(x=ROW), draw)) for draw in range(15))]
+    assert seen == [True] + [False] * 16
+    assert all(answer is not None for answer in exact)
+    referee.exact(case(x=ROW))
+    assert seen[17:] == [True, False]
+    fresh = Referee(loaded(lambda x: (x @ x.T).softmax(-1), {"x": ROW}))
+    for draw in range(15):
+        wanted = fresh._run([near(case(x=ROW), draw).inputs["x"]], Float64Mode())
+        assert wanted is not None
+        assert np.array_equal(exact[draw + 1][0], wanted[0])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("other", [ROW[:1], ROW * 2, np.where(ROW > 1, np.nan, ROW), -ROW])
+def test_what_is_proven_of_one_case_does_not_hold_for_another(other: np.ndarray) -> None:
+    referee, seen = watched(lambda x: x * 2 if x[0, 0] == float(ROW[0, 0]) else (x.half() * 2).half())
+    referee.exact(case(x=ROW))
+    referee.exact(case(x=ROW))
+    assert seen == [True, False, False]
+    exact = referee.exact(case(x=other))
+    assert exact is not None
+    np.testing.assert_array_equal(exact[0], other.astype(np.float64) * 2)
+
+
+def test_a_narrow_answer_and_a_moving_one_end_the_plain_runs() -> None:
+    calls = iter(range(100))
+    modules = (
+        lambda x: x * 2 if x[0, 0] == float(ROW[0, 0]) else x.half(),
+        lambda x: x * next(calls),
+    )
+    for module, plain in zip(modules, ([True, False, False, True, True], [True, False, True, True]), strict=True):
+        referee, seen = watched(module)
+        answers = [referee.exact(case(x=ROW)), *(referee.exact(near(case(x=ROW), draw)) for draw in range(2))]
+        assert seen == plain
+        assert all(answer is not None and answer[0].dtype == np.float64 for answer in answers)
+        assert referee.missing == ""
+
+
+def test_where_the_mode_intervenes_it_always_runs() -> None:
+    referee, seen = watched(lambda x: x.float() * torch.ones(3, dtype=torch.float32))
+    for _ in range(3):
+        referee.exact(case(x=ROW))
+    assert seen == [True] * 3
+
+
+def test_a_compiled_module_is_not_compiled_again_in_double() -> None:
+    compiled: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled.append(1)
+        return graph.forward
+
+    referee = Referee(loaded(torch.compile(nn.Linear(3, 2), backend=backend), {"x": ROW}))
+    for draw in range(3):
+        assert referee.exact(near(case(x=ROW), draw)) is not None, referee.missing
+        assert referee.rounded(case(x=ROW), draw) is not None
+    assert not compiled
+
+
+def test_rounding_is_unbiased_within_one_step_and_keeps_nan() -> None:
+    x = np.array([1 + 2.0**-25, -(1 + 2.0**-25), 1.0, np.nan, np.inf, 0.0, 1e-300])
+    referee = Referee(loaded(lambda x: x * 1.0, {"x": x}))
+    rounded = np.stack([referee.rounded(case(x=x), draw)[0] for draw in range(400)])  # type: ignore[index]
+    assert set(rounded[:, 0]) == {1.0, 1 + 2.0**-23}
+    assert 0.15 < (rounded[:, 0] > 1).mean() < 0.35
+    assert set(rounded[:, 1]) == {-1.0, -(1 + 2.0**-23)}
+    assert (rounded[:, 2] == 1.0).all()
+    assert np.isnan(rounded[:, 3]).all()
+    assert (rounded[:, 4] == np.inf).all()
+    assert (rounded[:, 5] == 0.0).all()
+
+
+@pytest.mark.slow
+def test_noise_of_a_draw_does_not_depend_on_what_ran_before() -> None:
+    wide = RNG.normal(size=(300, 900)).astype(np.float32)
+    huge = np.ones((1 << 20) + 3, np.float32) / 3
+    for x in (ROW, wide, huge):
+        first, again = (Referee(loaded(lambda x: x * 0.1, {"x": x})).rounded(case(x=x), 5) for _ in range(2))
+        assert first is not None
+        assert again is not None
+        assert np.array_equal(first[0], again[0])
+    code = f"""
+import numpy as np
+from small_models import case, loaded
+from fuzzparity.sides.referee import Referee
+x = np.array({ROW.tolist()}, np.float32)
+print(Referee(loaded(lambda x: x * 0.1, {{"x": x}})).rounded(case(x=x), 5)[0].tobytes().hex())
+"""
+    fresh = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    same = Referee(loaded(lambda x: x * 0.1, {"x": ROW})).rounded(case(x=ROW), 5)
+    assert same is not None
+    assert fresh.stdout.strip() == same[0].tobytes().hex()
+
+
+@given(st.recursive(st.integers() | st.none(), lambda leaf: st.lists(leaf) | st.tuples(leaf, leaf)))
+def test_leaves_are_changed_in_place_of_themselves_only(value: object) -> None:
+    assert map_leaves(lambda leaf: None, value) is value
+    marked = map_leaves(lambda leaf: leaf.upper(), [value, (b"a", [value, b"b"]), {"k": b"c"}])
+    assert marked == [value, (b"A", [value, b"B"]), {"k": b"C"}]

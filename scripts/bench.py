@@ -2,10 +2,10 @@
 
     scripts/bench [--cases N] [conv] [mlp]
 
-A campaign of N executions with one worker is run as a user would run it. Then the cases that it kept are cut into rows,
-and each row goes alone through plain torch, plain ONNX Runtime and `np.allclose`, one thread each: what one would write
-by hand. Both figures are rows per second. The kept cases stand for the campaign's rows: those that it ran and did not
-keep are not stored.
+A campaign of N executions with one worker is run as a user would run it. Its cases follow from `rng_seed` and outcomes
+alone, so the same worker then runs once more here, untimed, to record them; the corpus proves that they are the same.
+Each recorded case goes through plain torch, plain ONNX Runtime and `np.allclose`, one thread each: what one would write
+by hand. Both figures are cases per second; confirming and minimizing go on beside the campaign, on another core.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fuzzparity.case import Case, Lineage
+from fuzzparity.corpus.records import KeptCase
+
 SCRIPTS = Path(__file__).resolve().parent
 ROUNDS = 3
 LEAST_SECONDS = 3.0  # of bare loop per round
-TARGETS = {"conv": 1000, "mlp": 20000}  # name in bench_targets.py -> executions of a campaign
+TARGETS = {"conv": 2000, "mlp": 20000}  # name in bench_targets.py -> executions of a campaign
 
 Row = dict[str, np.ndarray[Any, Any]]
 
@@ -48,17 +50,50 @@ def run_campaign(name: str, cases: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def kept_rows(database: Path) -> Iterator[Row]:
-    """Yield the rows of the cases that a campaign kept, each with a batch of one; the batch is the first dim."""
-    from fuzzparity.corpus.database import Corpus
+class Nowhere:
+    """Take the messages of a worker whose cases are only recorded."""
 
-    corpus = Corpus.open(database, read_only=True)
-    for kept in corpus.cases(in_pool=True):
-        if kept.contract_breaking:
-            continue
-        inputs = corpus.case(kept.digest).inputs
-        for row in range(min(array.shape[0] for array in inputs.values())):
-            yield {name: np.ascontiguousarray(array[row : row + 1]) for name, array in inputs.items()}
+    def send(self, message: Any) -> None:
+        """Forget a message."""
+
+
+def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
+    """Return the inputs of every case that the campaign in `folder` ran, by running its worker again."""
+    from fuzzparity.campaign.gate import gate
+    from fuzzparity.campaign.loop import LEASE_EXECUTIONS, LEASE_SECONDS
+    from fuzzparity.campaign.records import GateSpec, Lease, WorkerSpec
+    from fuzzparity.campaign.worker import Worker
+    from fuzzparity.corpus.database import Corpus
+    from fuzzparity.explain.records import TwinSpec
+    from fuzzparity.sides.export import make_build
+    from fuzzparity.sides.load import load_target
+    from fuzzparity.work.announce import Announcer
+    from fuzzparity.work.limits import Limits
+    from fuzzparity.work.loader import Context
+
+    loaded = load_target(f"{SCRIPTS / 'bench_targets.py'}:{name}")
+    facts = make_build(loaded, folder / "builds").facts
+    assert facts is not None
+    map_path = folder / "bench.map"
+    context = Context(loaded, Nowhere(), Announcer(map_path), map_path, Limits())  # type: ignore[arg-type]
+    report = gate(context, GateSpec(facts))
+    seeds = tuple(case.digest for case in report.agreed)
+    spec = WorkerSpec(TwinSpec(facts, report.policy, report.statistics), str(folder / "seeds.sqlite"), seeds, 0, True)
+    with Corpus.open(folder / "corpus.sqlite", read_only=True) as corpus:
+        kept = {row.digest: row.lineage.sequence for row in corpus.cases() if row.lineage.sequence >= 0}
+        with Corpus.open(folder / "seeds.sqlite", create=True) as own:  # a corpus with nothing but the seeds
+            first = [KeptCase(corpus.case(digest), Lineage(origin="seed")) for digest in seeds]
+            own.keep_cases(own.begin_campaign(facts, "bench", 0), first)
+    recorded: list[Case] = []
+    worker = Worker(context, spec, on_case=recorded.append)
+    done, number, sweep_from = 0, 0, 0
+    while done < cases:
+        size = min(LEASE_EXECUTIONS, cases - done)
+        finished = worker.work(Lease(number, size, done, LEASE_SECONDS, sweep_from=sweep_from))
+        done, number, sweep_from = done + size, number + 1, finished.sweep_position
+    same = all(recorded[sequence].digest == digest for digest, sequence in kept.items())
+    print(f"      {len(recorded)} cases recorded, {'the same' if same else 'NOT the same'} as the campaign kept")
+    return [dict(case.inputs) for case in recorded]
 
 
 def bare_sides(name: str) -> tuple[Any, Any]:
@@ -96,12 +131,12 @@ def bare_rate(module: Any, session: Any, rows: list[Row]) -> float:
     with torch.no_grad(), np.errstate(all="ignore"):
         while time.perf_counter() - started < LEAST_SECONDS:
             for row in rows:
+                done += 1
                 try:
                     expected = module(*(torch.from_numpy(array) for array in row.values()))
                     np.allclose(session.run(None, row)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
                 except Exception:  # ORT's exceptions share no base, and a refusal is an answer
                     pass
-            done += len(rows)
     return done / (time.perf_counter() - started)
 
 
@@ -110,15 +145,15 @@ def bench(name: str, cases: int) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzzparity-bench-") as text:
         folder = Path(text)
         campaign = run_campaign(name, cases, folder)
-        rows = list(kept_rows(folder / "corpus.sqlite"))
-    fuzzed = campaign["inputs"] / campaign["seconds"]
+        rows = recorded_rows(name, campaign["executions"], folder)
+    fuzzed = campaign["executions"] / campaign["seconds"]
     module, session = bare_sides(name)
     rates = [bare_rate(module, session, rows) for _ in range(ROUNDS)]
     bare = statistics.median(rates)
     spread = (max(rates) - min(rates)) / bare
     print(
-        f"{name:5} fuzzparity {fuzzed:9.1f} inputs/s ({campaign['executions']} executions, {campaign['inputs']} inputs,"
-        f" {campaign['seconds']:.1f} s) | bare loop {bare:9.1f} inputs/s ({len(rows)} rows, spread {spread:.0%})"
+        f"{name:5} fuzzparity {fuzzed:9.1f} cases/s ({campaign['executions']} executions,"
+        f" {campaign['seconds']:.1f} s) | bare loop {bare:9.1f} cases/s (spread {spread:.0%})"
         f" | ratio {fuzzed / bare:.2f}",
         flush=True,
     )

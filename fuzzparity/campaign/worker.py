@@ -8,6 +8,7 @@ sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,16 +34,18 @@ _SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 
 
 def serve(context: Context, spec: WorkerSpec) -> None:
     """Work through leases until the parent sends None."""
-    worker = _Worker(context, spec)
+    worker = Worker(context, spec)
     context.send(Ready())
     while (lease := context.receive()) is not None:
         context.send(worker.work(lease))
 
 
-class _Worker:
+class Worker:
     """Hold what lives from lease to lease: both sides, the generator, what was seen."""
 
-    def __init__(self, context: Context, spec: WorkerSpec) -> None:
+    def __init__(self, context: Context, spec: WorkerSpec, on_case: Callable[[Case], None] = lambda case: None) -> None:
+        """Open both sides and fill the generator from the corpus; `on_case` is told every case before it runs."""
+        self._on_case = on_case
         self._context = context
         self._spec = spec
         self._facts = spec.twin.facts
@@ -93,6 +96,7 @@ class _Worker:
 
     def _step(self, proposal: Proposal, counters: _Counters) -> None:
         case = proposal.case
+        self._on_case(case)
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         counters.inputs += self._is_new(case)

@@ -48,8 +48,8 @@ REFUSES_ALL_BUT_THE_SEED = """
             helper.make_node("Cast", ["m"], ["i"], to=TensorProto.INT64),
             helper.make_node("Unsqueeze", ["i", "zero"], ["shape"]),
             helper.make_node("Reshape", ["x", "shape"], ["flat"]),
-            helper.make_node("Reshape", ["flat", "back"], ["z"]),
-            helper.make_node("Mul", ["z", "t"], ["y"]),
+            helper.make_node("Mul", ["flat", "t"], ["z"]),  # between, or ORT makes one Reshape of two
+            helper.make_node("Reshape", ["z", "back"], ["y"]),
         ]
         zero = helper.make_tensor("zero", TensorProto.INT64, [1], [0])
         back = helper.make_tensor("back", TensorProto.INT64, [2], [2, 4])
@@ -85,8 +85,7 @@ def test_a_campaign_goes_on_from_the_seeds_that_agree(tmp_path: Path):
     ended = fuzz(tmp_path, "--cases", "300", "--workers", "1", "--seeds", "seeds")
     assert ended.code == 1
     assert ended.answer["executions"] == 300
-    (found,) = ended.of("numeric")
-    assert (found["realism"], found["reproduced"]) == ("near", True)
+    assert ("near", True) in {(found["realism"], found["reproduced"]) for found in ended.of("numeric")}
 
 
 def test_nearly_everything_rejected_is_no_judgement(tmp_path: Path):

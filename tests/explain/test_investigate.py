@@ -1,0 +1,134 @@
+"""Investigations by real processes: what comes back is confirmed and minimized, what does not is told as lost."""
+
+import os
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuzzparity.campaign.options import TargetOptions
+from fuzzparity.campaign.setup import Prepared, close_pool, prepare
+from fuzzparity.case import Case, Lineage
+from fuzzparity.execution import TORCH, Execution, Status
+from fuzzparity.explain.records import Better, Examined, ExamineSpec, InvestigateSpec, Investigation, Slipped
+from fuzzparity.finding import Confirmation, Suspect, bucket_of
+from fuzzparity.verdict import Grade, Kind, Realism, Verdict
+
+pytestmark = pytest.mark.slow
+
+TARGET = """
+    import ctypes
+
+    import torch
+    from onnx import TensorProto, helper
+
+    from fuzzparity import Target
+
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            if bool((x < -5).any()):
+                ctypes.string_at(0)
+            y = torch.where(x > 3, x * 3, x * 2)
+            return torch.cat([y, y[:, :1]], 1) if x.shape[1] == 7 else y
+
+
+    def target():
+        x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "w"]) for name in "xy")
+        two = helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])
+        graph = helper.make_graph([helper.make_node("Mul", ["x", "two"], ["y"])], "doubling", [x], [y], [two])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        return Target(module=Net(), inputs={"x": torch.ones(2, 4)}, onnx=model, outputs=["y"])
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    folder = tmp_path_factory.mktemp("investigate")
+    (folder / "subject.py").write_text(textwrap.dedent(TARGET))
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        prepared = prepare(TargetOptions(target="subject.py"), workers=1, say=lambda stage: None)
+        yield prepared
+        close_pool(prepared.pool)
+    finally:
+        os.chdir(before)
+
+
+def examine(prepared: Prepared, case: Case) -> Examined:
+    """Judge one case in a process of its own."""
+    assert prepared.twin is not None
+    spec = ExamineSpec(prepared.twin, case)
+    job = "fuzzparity.explain.examine:examine"
+    answer: Examined = prepared.pool.run(job, spec, limits=prepared.limits, label="examine")
+    return answer
+
+
+def investigate(prepared: Prepared, suspect: Suspect) -> tuple[Investigation, list[object]]:
+    """Investigate a suspect; return the outcome and what was said on the way."""
+    assert prepared.twin is not None
+    said: list[object] = []
+    spec = InvestigateSpec(prepared.twin, suspect, minimize_executions=600, minimize_seconds=6.0)
+    job = "fuzzparity.explain.investigate:investigate"
+    answer = prepared.pool.run(job, spec, limits=prepared.limits, label="investigate", on_message=said.append)
+    assert isinstance(answer, Investigation)
+    return answer, said
+
+
+def test_a_difference_is_confirmed_before_it_is_minimized(prepared: Prepared):
+    values = np.linspace(-2, 9, 24, dtype=np.float32).reshape(4, 6)
+    (suspect,) = examine(prepared, Case({"x": values})).suspects
+    assert (suspect.verdict.kind, suspect.verdict.grade) == (Kind.NUMERIC, Grade.BUG)
+    outcome, said = investigate(prepared, suspect)
+    assert isinstance(said[0], Confirmation)
+    assert (said[0].shown, said[0].tries) == (2, 2)
+    assert any(isinstance(message, Better) for message in said)
+    assert outcome.case.elements == 1
+    assert outcome.verdict is not None
+    assert bucket_of(suspect.bucket.build, outcome.case, outcome.verdict) == suspect.bucket
+
+
+def test_a_death_is_minimized_to_what_still_kills(prepared: Prepared):
+    values = np.ones((5, 6), np.float32)
+    values[3, 2] = -7.5
+    examined = examine(prepared, Case({"x": values}))
+    assert (examined.expected.status, examined.actual.status) == (Status.CRASHED, Status.OK)
+    (suspect,) = examined.suspects
+    outcome, _ = investigate(prepared, suspect)
+    assert outcome.confirmation.reproduced
+    assert outcome.case.elements == 1
+    assert outcome.expected is not None
+    assert (outcome.expected.status, outcome.expected.signal) == (Status.CRASHED, 11)
+
+
+def test_a_suspect_that_does_not_come_back_is_lost_and_not_minimized(prepared: Prepared):
+    case = Case({"x": np.ones((2, 4), np.float32)})
+    verdict = Verdict(Kind.CRASH, Grade.BUG, side=TORCH, site="SIGKILL run", headline="torch dies with SIGKILL")
+    build = prepared.facts.build.digest
+    dead = Execution(TORCH, Status.CRASHED, signal=9)
+    suspect = Suspect(bucket_of(build, case, verdict), case, Lineage(), verdict, Realism.UNKNOWN, dead)
+    outcome, said = investigate(prepared, suspect)
+    assert not outcome.confirmation.reproduced
+    assert outcome.case == case
+    assert [type(message) for message in said] == [Confirmation]
+
+
+def test_another_fault_met_while_minimizing_is_told_as_its_own(prepared: Prepared):
+    values = np.linspace(4, 9, 21, dtype=np.float32).reshape(3, 7)  # a column too many hides wrong values
+    (suspect,) = examine(prepared, Case({"x": values})).suspects
+    assert suspect.verdict.kind is Kind.SHAPE
+    outcome, said = investigate(prepared, suspect)
+    slipped = [message.suspect.verdict.kind for message in said if isinstance(message, Slipped)]
+    assert slipped == [Kind.NUMERIC]
+    assert outcome.verdict is not None
+    assert outcome.verdict.kind is Kind.SHAPE
+    assert outcome.case.shapes["x"][1] == 7
+
+
+def test_agreement_is_no_suspect(prepared: Prepared):
+    examined = examine(prepared, Case({"x": np.zeros((3, 5), np.float32)}))
+    assert examined.judgement.kind is Kind.AGREE
+    assert examined.suspects == ()

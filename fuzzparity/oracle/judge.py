@@ -166,8 +166,10 @@ class Oracle:
             if answer is None:
                 source = self.allowance(name, expected.outputs[position]).source
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
-            elif screening.is_relative and not self.policy.matters(name, comparison.max_abs):
-                answer = replace(answer, grade=Grade.NOTE if answer.grade is Grade.BUG else answer.grade)
+            elif comparison.kind is Kind.NUMERIC and answer.grade is Grade.BUG:
+                e, a = expected.outputs[position], actual.outputs[position]
+                if compare(e, a, self.policy.material(name, e.dtype)).kind is Kind.AGREE:
+                    answer = replace(answer, grade=Grade.NOTE)
             verdicts.append(_verdict(name, comparison, answer))
         return verdicts
 

@@ -30,6 +30,9 @@ DEFAULTS = {  # torch.testing._comparison._DTYPE_PRECISIONS: dtype -> (rtol, ato
 # one eps of the dtype: torch has no entry for 8-bit floats, and rtol of its 16-bit entries is one to two eps
 DEFAULTS |= {"float8_e4m3fn": (0.125, 1e-5), "float8_e5m2": (0.25, 1e-5)}
 NOISE_FACTOR = 4.0  # "a few times": the seeds show typical noise, not the largest
+# What practice accepts between two engines, dtype -> (rtol, atol): 0.1 % is the rtol of the ONNX backend test runner,
+# 1e-4 the usual atol of logits (FACTS, "Policies"); 16-bit floats some 20 and 6 eps; float64 two digits per step.
+MATERIAL = {"float64": (1e-5, 1e-6), "float32": (1e-3, 1e-4), "float16": (2e-2, 2e-2), "bfloat16": (5e-2, 1e-1)}
 BACKEND_RTOL = 1e-3  # rtol of the ONNX backend test runner, the loosest that is customary between two engines
 
 
@@ -116,13 +119,15 @@ class Policy:
         source = f"{default.source}, or {NOISE_FACTOR:g} times the noise on the seeds ({noise:.2g} of the maximum)"
         return replace(default, floor=NOISE_FACTOR * noise, source=source)
 
-    def matters(self, output: str, error: float) -> bool:
-        """Tell whether an error that only the relative look saw is more than 0.1 % of what the output is on seeds.
+    def material(self, output: str, dtype: np.dtype[Any]) -> Allowance:
+        """Return what an error must exceed to be called a bug; one that is beyond arithmetic but below it is a note.
 
-        A sigmoid that ends at 0 instead of 1e-26 is wrong in every digit, and nobody's loss; an output whose values
-        are 1e-6 throughout and all wrong is. Without seeds an output counts as being of size 1.
+        Kernels that round their own coordinates or approximate a sigmoid are off by more than rounding explains and by
+        less than anybody minds. `atol` shrinks with outputs that are small on the seeds; 1 stands in where none ran.
         """
-        return error >= BACKEND_RTOL * (self.scale.get(output) or 1.0)
+        name = self.working_dtype(dtype)
+        rtol, atol = MATERIAL.get(name, (8.0 * precision(name).eps, 8.0 * precision(name).eps))
+        return Allowance(rtol, atol * min(1.0, self.scale.get(output) or 1.0), source="customary between two engines")
 
 
 def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> Policy:

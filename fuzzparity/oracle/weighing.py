@@ -310,12 +310,8 @@ class NonfiniteWeighing(Weighing):
         self.overflows = False
         values = as_float64(question.expected).reshape(-1)[self.at], as_float64(question.actual).reshape(-1)[self.at]
         self.torch, self.ort = pattern(values[0]), pattern(values[1])
-        whole = as_float64(exact).reshape(-1)
-        self.ort_values, self.exact_values = values[1], whole[self.at]
-        self.exact = pattern(self.exact_values)
+        self.exact = pattern(as_float64(exact).reshape(-1)[self.at])
         self.wants_peak = bool((self.exact == 0).any())
-        self.allowed = question.default.at(np.abs(self.exact_values), largest_finite(np.abs(whole)))
-        self.move = np.zeros(self.at.shape)
         self.reached_torch, self.reached_ort = self.exact == self.torch, self.exact == self.ort
 
     def set_overflow(self, overflows: bool) -> None:
@@ -330,8 +326,6 @@ class NonfiniteWeighing(Weighing):
 
     def _take(self, test: str, output: Array) -> None:
         values = as_float64(output).reshape(-1)[self.at]
-        move = _difference(values, self.exact_values)
-        np.maximum(self.move, np.where(np.isfinite(move), move, 0.0), out=self.move)
         # noise of eps times the maximum carries small values over the edge of a domain: no answer of theirs
         if self.is_finite and test != EPS_OF_MAXIMUM:
             kinds = pattern(values)
@@ -341,16 +335,15 @@ class NonfiniteWeighing(Weighing):
     def _excused(self) -> Flags:
         is_finite = self.exact == 0
         excused: Flags = (self.reached_torch & self.reached_ort) | (self.overflows & is_finite)
-        if self.is_finite:
-            close = _difference(self.ort_values, self.exact_values) <= MOVES * self.move + self.allowed
-            excused |= is_finite & (self.torch != 0) & (self.ort == 0) & close
+        # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
+        excused |= is_finite & (self.torch != 0)
         return excused
 
     def answer(self, count: int) -> Answer:
         """Return the answer after all draws."""
         left = ~self._excused()
         if not left.any():
-            is_torchs = bool(((self.torch != 0) & (self.ort == 0) & (self.exact == 0)).any())
+            is_torchs = bool(((self.torch != 0) & (self.exact == 0)).any())
             is_precision = self.overflows or is_torchs
             note = "an intermediate leaves the range of the working precision" if is_precision else "a singularity"
             evidence = Evidence(source=SOURCE, draws=count, note=note)

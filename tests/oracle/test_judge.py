@@ -188,3 +188,21 @@ def test_scalars_and_empty_inputs_are_judged():
     ).verdicts
     empty = judge(lambda r, x: (r(x.sum()),), lambda r, x: (r(x.sum() + 1),), np.zeros((0, 4), np.float32))
     assert empty.verdicts[0].grade is Grade.BUG
+
+
+def test_what_is_beyond_arithmetic_but_below_what_practice_accepts_is_a_note():
+    def scaled(factor):
+        return lambda r, x: (r(x * np.float32(factor)),)
+
+    kept = judge(lambda r, x: (x,), scaled(1.0005), f32(1, 2)).verdicts[0]
+    assert (kept.kind, kept.grade) == (Kind.NUMERIC, Grade.NOTE)
+    assert judge(lambda r, x: (x,), scaled(1.005), f32(1, 2)).verdicts[0].grade is Grade.BUG
+
+
+def test_a_torch_side_that_overflows_where_the_exact_answer_is_finite_makes_no_bug_of_ort():
+    def ratio(r, x):
+        with np.errstate(all="ignore"):
+            return (r(r(x * x) / r(x * x)),)
+
+    verdicts = judge(ratio, lambda r, x: (x * 0,), f32(3e19, 3e19)).verdicts
+    assert [(verdict.kind, verdict.grade) for verdict in verdicts] == [(Kind.NONFINITE, Grade.INHERENT)]

@@ -94,7 +94,7 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
         say("exporting")
         facts, suspects = build_twin(pool, where, limits)
         prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects)
-        prepared.notes += [*loaded.notes, *facts.notes, *facts.build.notes]
+        prepared.notes += dict.fromkeys([*loaded.notes, *facts.notes, *facts.build.notes])
         if suspects:
             prepared.can_run = False
             prepared.twin = _without_gate(facts, [suspect.case for suspect in suspects])

@@ -7,6 +7,7 @@ body lives in `campaign/` or `commands/`, its words in `report/`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -149,9 +150,12 @@ def plain(value: Any) -> Any:
 def live_for(json_to: str | None) -> Live:
     """Return what shows progress: on stderr when JSON goes to stdout. `json_to` is tried before anything runs."""
     if json_to is not None and json_to != "-":
+        is_there = os.path.lexists(json_to)
         try:
             with open(json_to, "a"):  # an answer that cannot be written is told before hours of work
                 pass
+            if not is_there:
+                os.unlink(json_to)  # an empty file is no answer, should the command fail
         except OSError as error:
             raise _unwritable(json_to, error) from error
     from fuzzparity.report.live import Live

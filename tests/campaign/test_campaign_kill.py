@@ -42,11 +42,11 @@ def test_no_acknowledged_row_is_lost_and_the_campaign_resumes(tmp_path: Path):
     killed = []
     for number in range(ROUNDS):
         whom = ("parent", "worker", "loader")[number % 3]
-        running = Running(tmp_path, "fuzz", "subject.py", "--time", "8s", "--workers", "2", "--json", "out.json")
+        running = Running(tmp_path, "fuzz", "subject.py", "--time", "5s", "--workers", "2", "--json", "out.json")
         try:
             if whom != "parent" or chance.random() < 0.8:
                 running.wait_for("s fuzzing |")
-            time.sleep(chance.uniform(0.0, 7.0))
+            time.sleep(chance.uniform(0.0, 4.5))
             before = acknowledged(tmp_path)
             process = victim(running, whom)
             if process is not None:

@@ -67,9 +67,13 @@ def test_a_signal_while_pending_findings_are_finished_ends_that_too(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("parts", "stage"), [((GIVEN, SLOW_TO_LOAD, CLEAN), "loading"), ((GIVEN, SLOW_TO_EXPORT), "exporting")]
+    ("parts", "stage", "number", "code"),
+    [
+        ((GIVEN, SLOW_TO_LOAD, CLEAN), "loading", signal.SIGTERM, 143),
+        ((GIVEN, SLOW_TO_EXPORT), "exporting", signal.SIGINT, 130),
+    ],
+    ids=["loading", "exporting"],
 )
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"])
 def test_a_signal_during_setup_ends_at_once(
     tmp_path: Path, parts: tuple[str, ...], stage: str, number: signal.Signals, code: int
 ):

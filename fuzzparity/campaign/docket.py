@@ -22,7 +22,7 @@ from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, contains_of
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
-from fuzzparity.verdict import GRADES, Grade
+from fuzzparity.verdict import GRADES, Grade, Realism
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
@@ -185,7 +185,7 @@ class Docket:
             finding,
             stage=Stage.MINIMIZED,
             verdict=verdict,
-            realism=outcome.realism,
+            realism=Realism.NEAR if work.suspect.realism is Realism.NEAR else outcome.realism,  # seen on real data
             case_digest=outcome.case.digest,
             where=Where(output=verdict.output or "", index=comparison.index if comparison else None),
             minimized_elements=outcome.case.elements,

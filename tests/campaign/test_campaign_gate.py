@@ -39,21 +39,18 @@ REFUSES_ALL_BUT_THE_SEED = """
 
     def target():
         x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in "xy")
-        two = helper.make_tensor("t", TensorProto.FLOAT, [], [2.0])
-        # Reshape to a shape that depends on the values: refused unless every value is one
+        one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+        two = helper.make_tensor("two", TensorProto.FLOAT, [1], [2.0])
+        # the index into one value is 0 where every element is one, else 1, which Gather refuses
         nodes = [
-            helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
-            helper.make_node("ReduceSumSquare", ["x"], ["q"], keepdims=0),
-            helper.make_node("Max", ["s", "q"], ["m"]),
-            helper.make_node("Cast", ["m"], ["i"], to=TensorProto.INT64),
-            helper.make_node("Unsqueeze", ["i", "zero"], ["shape"]),
-            helper.make_node("Reshape", ["x", "shape"], ["flat"]),
-            helper.make_node("Mul", ["flat", "t"], ["z"]),  # between, or ORT makes one Reshape of two
-            helper.make_node("Reshape", ["z", "back"], ["y"]),
+            helper.make_node("Equal", ["x", "one"], ["is_one"]),
+            helper.make_node("Not", ["is_one"], ["is_other"]),
+            helper.make_node("Cast", ["is_other"], ["counts"], to=TensorProto.INT64),
+            helper.make_node("ReduceMax", ["counts"], ["index"], keepdims=0),
+            helper.make_node("Gather", ["two", "index"], ["factor"]),
+            helper.make_node("Mul", ["x", "factor"], ["y"]),
         ]
-        zero = helper.make_tensor("zero", TensorProto.INT64, [1], [0])
-        back = helper.make_tensor("back", TensorProto.INT64, [2], [2, 4])
-        graph = helper.make_graph(nodes, "picky", [x], [y], [two, zero, back])
+        graph = helper.make_graph(nodes, "picky", [x], [y], [one, two])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
         return Target(module=Net(), inputs={"x": torch.ones(2, 4)}, onnx=model, outputs=["y"])
 """
@@ -92,4 +89,4 @@ def test_nearly_everything_rejected_is_no_judgement(tmp_path: Path):
     write_target(tmp_path, GIVEN, REFUSES_ALL_BUT_THE_SEED)
     ended = fuzz(tmp_path, "--cases", "500", "--workers", "1", "--fail-on", "never")
     assert ended.code == 4, ended.stdout
-    assert ended.answer["rejected"] >= 0.98 * 500
+    assert ended.answer["rejected"] >= 0.95 * 500

@@ -85,6 +85,7 @@ class Environment:
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _SHAPE = re.compile(r"([\[{(])\s*N(?:\s*,\s*N)*\s*,?\s*([\]})])")
+_ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : N : [A-Z_]+ : ")  # the error's class says as much
 _SOURCE = re.compile(r"([A-Za-z_0-9]+\.(?:cc|h|cpp|cu|cuh|hpp|py)):(\d+)")
 
 
@@ -95,7 +96,7 @@ def normalize_message(text: str) -> str:
     text = re.sub(r"(?:/[\w.+-]+){2,}/", "", text)
     text = _SOURCE.sub(lambda m: f"{m[1]}:LINE", text)
     text = _SHAPE.sub(r"\1N\2", _NUMBER.sub("N", text))
-    return text[:400]
+    return _ORT_PREFIX.sub("", text)[:400]
 
 
 def source_site(text: str) -> str:

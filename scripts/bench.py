@@ -59,8 +59,8 @@ class Nowhere:
 
 def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
     """Return the inputs of every case that the campaign in `folder` ran, by running its worker again."""
+    from fuzzparity.campaign.crew import LEASE_EXECUTIONS, LEASE_SECONDS
     from fuzzparity.campaign.gate import gate
-    from fuzzparity.campaign.loop import LEASE_EXECUTIONS, LEASE_SECONDS
     from fuzzparity.campaign.records import GateSpec, Lease, WorkerSpec
     from fuzzparity.campaign.worker import Worker
     from fuzzparity.corpus.database import Corpus

@@ -19,7 +19,7 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
 from fuzzparity.oracle.policy import largest_magnitude
-from fuzzparity.report.content import ReproducerContent, contains_of
+from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
 from fuzzparity.verdict import GRADES, Grade, Realism
@@ -209,28 +209,16 @@ class Docket:
 
 
 def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
-    """Return what the reproducer of a stored finding is made of."""
-    facts = prepared.facts
+    """Return what the reproducer of a stored finding is made of, with the tolerances and limits it was judged by."""
     allowances: dict[str, Tolerance] = {}
     if prepared.twin is not None and payload.expected is not None and payload.expected.is_ok:
-        for name, array in zip(facts.outputs, payload.expected.outputs, strict=False):
+        for name, array in zip(prepared.facts.outputs, payload.expected.outputs, strict=False):
             allowance = prepared.twin.policy.allowance(name, array.dtype)
             floor = allowance.floor * largest_magnitude(array) if allowance.floor else 0.0
             allowances[name] = Tolerance(allowance.rtol, max(allowance.atol, floor))
-    return ReproducerContent(
-        payload.finding,
-        payload.case,
-        payload.expected,
-        payload.actual,
-        payload.model or b"",
-        facts,
-        payload.lineage,
-        facts.ort,
-        facts.spec,
-        facts.folder,
-        facts.confidential,
-        contains_of(payload.finding, facts),
-        allowances,
+    return replace(
+        content_of_payload(payload),
+        allowed=allowances,
         limit_seconds=prepared.limits.run_seconds,
         memory_bytes=prepared.limits.memory_bytes,
     )

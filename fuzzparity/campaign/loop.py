@@ -10,16 +10,17 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import FrameType
 
 import psutil
 
+from fuzzparity.campaign.crew import Crew, Slot
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
-from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, Lease, LeaseDone, ProbeSpec, Ready, WorkerSpec
+from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, ProbeSpec, Ready, WorkerSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare, suspect_of_death
 from fuzzparity.case import Lineage
 from fuzzparity.corpus.database import Corpus
@@ -30,27 +31,15 @@ from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
 
-LEASE_EXECUTIONS = 256
-LEASE_SECONDS = 1.0
 FINISH_SECONDS = 30.0
+_PROBE_SECONDS = 5.0  # of these, kept for the last probe
+_STOP_SECONDS = 5.0
 _SNAPSHOT_SECONDS = 10.0
 _RSS_SECONDS = 2.0
 _PROBE_CASES = 4
 _MOST_FAULTS = 20
 _MOST_BARREN_DEATHS = 6  # workers that die one after the other without one execution: something else is wrong
 _REJECTED_SHARE = 0.95  # exit 4, "nearly all rejected"; three in a hundred are the seeds again, which agree
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """Hold one worker's place: its process and the lease it is on."""
-
-    child: Child | None = None
-    lease: Lease | None = None
-    is_ready: bool = False
-    adopted: int = 0  # how many of the kept cases it knows
-    retry: Lease | None = None  # the rest of a lease whose worker died
-    sweep_from: int | None = None  # where the sweep stands, in the one slot that goes through it
 
 
 @dataclass(slots=True)
@@ -65,7 +54,7 @@ class _Counters:
 
 @dataclass(slots=True)
 class _Clock:
-    """Measure fuzzing time: it starts with the first lease and stands still while a probe runs."""
+    """Measure fuzzing time: from the first lease to the end of the last, probes included."""
 
     started: float | None = None
     stopped: float | None = None
@@ -88,10 +77,7 @@ class Campaign:
         self._is_begun = False  # stored as a campaign; before that a signal leaves nothing to tell
         self._clock = _Clock()
         self._counters = _Counters()
-        self._slots = [_Slot() for _ in range(options.workers)]
-        self._next_lease = 0
-        self._next_sequence = 0
-        self._kept: list[tuple[int, str]] = []  # (slot that kept it, digest), in order
+        self._crew: Crew | None = None  # there is none when nothing can be fuzzed
         self._pending_rows: list[KeptCase] = []
         self._probe_child: Child | None = None
         self._probe_rows: tuple[ProbeRow, ...] = ()
@@ -118,21 +104,19 @@ class Campaign:
         self._prepared, self._corpus = prepared, corpus
         self._setup_seconds = time.monotonic() - self._begun
         state = corpus.resume_state(prepared.facts.build.digest, self._options.rng_seed)
-        self._next_lease, self._next_sequence = state.next_lease, state.next_sequence
         self._campaign_id = corpus.begin_campaign(
             prepared.facts,
             self._options.command,
             self._options.rng_seed,
             ort=prepared.facts.ort,
             setup_seconds=self._setup_seconds,
-            next_lease=self._next_lease,
-            next_sequence=self._next_sequence,
+            next_lease=state.next_lease,
+            next_sequence=state.next_sequence,
         )
         self._is_begun = True
         notes = list(prepared.notes)
         if state.campaigns:
             notes.append(f"resumed: {state.executions} executions and {state.corpus_size} cases from earlier campaigns")
-        self._slots[0].sweep_from = state.state.get("sweep_from") if state.campaigns else 0
         self._observer.started(prepared.facts, prepared.places, tuple(notes))
         self._docket = Docket(prepared, corpus, self._campaign_id, self._observer, self._clock.seconds)
         self._docket.resume(state.unfinished)
@@ -141,39 +125,51 @@ class Campaign:
         seeds = prepared.seeds or (tuple(s.case for s in prepared.suspects) if self._options.force else ())
         if seeds and prepared.twin is not None and prepared.can_run:
             corpus.keep_cases(self._campaign_id, [KeptCase(case, Lineage(origin="seed")) for case in seeds])
-            self._worker_spec = WorkerSpec(
+            spec = WorkerSpec(
                 prepared.twin,
                 str(prepared.places.corpus),
                 tuple(case.digest for case in seeds),
                 self._options.rng_seed,
                 self._options.cases is not None,
             )
-            self._fuzz()
+            self._crew = Crew(
+                prepared.pool,
+                prepared.limits,
+                spec,
+                workers=self._options.workers,
+                next_lease=state.next_lease,
+                next_sequence=state.next_sequence,
+                sweep_from=state.state.get("sweep_from") if state.campaigns else 0,
+                most_executions=self._options.cases,
+            )
+            self._fuzz(self._crew)
         return self._end(tuple(notes))
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
-    def _fuzz(self) -> None:
+    def _fuzz(self, crew: Crew) -> None:
         """Turn until time, count or a signal ends it."""
         self._clock.started = time.monotonic()
-        for slot in self._slots:
-            self._launch(slot)
         while not self._is_over():
+            if self._probe_child is None:
+                crew.tend()
             self._turn(most_investigations=1)
-            self._offer_leases()
             self._probe_if_due(self._options.probe_seconds)
         self._clock.stopped = time.monotonic()
-        self._stop_workers()
+        self._stop(crew)
 
     def _turn(self, *, most_investigations: int, seconds_left: float | None = None) -> None:
         for event in self._prepared.pool.wait(0.1):
             self._take(event)
-        if self._pending_rows:
-            self._corpus.keep_cases(self._campaign_id, self._pending_rows)
-            self._pending_rows.clear()
+        self._store_kept()
         if self._prepared.twin is not None:
             self._docket.start(self._prepared.twin, most=most_investigations, seconds_left=seconds_left)
         self._show()
+
+    def _store_kept(self) -> None:
+        if self._pending_rows:
+            self._corpus.keep_cases(self._campaign_id, self._pending_rows)
+            self._pending_rows.clear()
 
     def _is_over(self) -> bool:
         if self._signal is not None or self._counters.faults > _MOST_FAULTS:
@@ -184,50 +180,6 @@ class Campaign:
         if self._options.cases is not None and self._counters.executions >= self._options.cases:
             return True
         return self._options.seconds is not None and self._clock.seconds() >= self._options.seconds
-
-    def _offer_leases(self) -> None:
-        if self._probe_child is not None:
-            return
-        for index, slot in enumerate(self._slots):
-            if slot.child is None:
-                self._launch(slot)
-            elif slot.is_ready and slot.lease is None:
-                lease = self._lease(index, slot)
-                if lease is not None:
-                    slot.lease = lease
-                    slot.child.send(lease)
-
-    def _lease(self, index: int, slot: _Slot) -> Lease | None:
-        """Return the next lease of a slot: the rest of one whose worker died, or a new one."""
-        if slot.retry is not None:
-            lease, slot.retry = slot.retry, None
-            return lease
-        executions = LEASE_EXECUTIONS
-        if self._options.cases is not None:
-            out = sum(s.lease.executions - s.lease.skip for s in self._slots if s.lease)
-            executions = min(executions, self._options.cases - self._counters.executions - out)
-            if executions <= 0:
-                return None
-        adopt = tuple(digest for keeper, digest in self._kept[slot.adopted :] if keeper != index)
-        slot.adopted = len(self._kept)
-        lease = Lease(
-            self._next_lease,
-            executions,
-            self._next_sequence,
-            LEASE_SECONDS,
-            adopt=adopt,
-            sweep_from=slot.sweep_from,
-        )
-        self._next_lease += 1
-        self._next_sequence += executions
-        return lease
-
-    def _launch(self, slot: _Slot) -> None:
-        slot.is_ready = False
-        slot.adopted = len(self._kept)  # a new worker reads the whole pool from the database
-        slot.child = self._prepared.pool.launch(
-            "fuzzparity.campaign.worker:serve", (self._worker_spec,), limits=self._prepared.limits, label="worker"
-        )
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -242,20 +194,17 @@ class Campaign:
                 self._fault(event.exit.fault)
         elif event.child is self._probe_child:
             self._take_probe(event)
-        else:
-            index = next((i for i, slot in enumerate(self._slots) if slot.child is event.child), None)
-            if index is not None:
-                self._take_worker(index, event)
+        elif self._crew is not None and (slot := self._crew.slot_of(event.child)) is not None:
+            self._take_worker(self._crew, slot, event)
 
-    def _take_worker(self, index: int, event: Message | Finished | Died) -> None:
-        slot = self._slots[index]
+    def _take_worker(self, crew: Crew, slot: Slot, event: Message | Finished | Died) -> None:
         if isinstance(event, Died):
-            self._worker_died(slot, event)
+            self._worker_died(crew, slot, event)
         elif isinstance(event, Finished):
             slot.child = None
         elif isinstance(event.payload, Kept):
             self._pending_rows.append(event.payload.row)
-            self._kept.append((index, event.payload.row.case.digest))
+            crew.keep(slot, event.payload.row.case.digest)
         elif isinstance(event.payload, Suspect):
             self._docket.take(event.payload)
         elif isinstance(event.payload, Hits):
@@ -263,11 +212,10 @@ class Campaign:
         elif isinstance(event.payload, Ready):
             slot.is_ready = True
         elif isinstance(event.payload, LeaseDone):
-            self._lease_done(slot, event.payload)
+            self._lease_done(crew, slot, event.payload)
 
-    def _lease_done(self, slot: _Slot, done: LeaseDone) -> None:
-        slot.lease = None
-        slot.sweep_from = done.sweep_position
+    def _lease_done(self, crew: Crew, slot: Slot, done: LeaseDone) -> None:
+        crew.finish(slot, done)
         self._counters.executions += done.executions
         self._counters.inputs += done.inputs
         self._counters.rejected += done.rejected
@@ -275,31 +223,27 @@ class Campaign:
         self._checkpoint(done.mutators)
 
     def _checkpoint(self, mutators: dict[str, tuple[int, int]] | None = None) -> None:
+        if self._crew is None:
+            return
         self._corpus.checkpoint(
             self._campaign_id,
             seconds=self._clock.seconds(),
             executions=self._counters.executions,
             inputs=self._counters.inputs,
             rejected=self._counters.rejected,
-            next_lease=self._next_lease,
-            next_sequence=self._next_sequence,
-            state={"sweep_from": self._slots[0].sweep_from, "mutators": mutators or {}},
+            next_lease=self._crew.next_lease,
+            next_sequence=self._crew.next_sequence,
+            state={"sweep_from": self._crew.sweep_from, "mutators": mutators or {}},
         )
 
-    def _worker_died(self, slot: _Slot, event: Died) -> None:
+    def _worker_died(self, crew: Crew, slot: Slot, event: Died) -> None:
         """Take the death of a worker: a finding when a side was running, and the rest of its lease goes on."""
-        slot.child, lease, slot.lease = None, slot.lease, None
-        self._counters.deaths += 1
         announced = event.exit.announced
-        executed = 0
-        if lease is not None and announced is not None and announced.sequence >= lease.first_sequence:
-            executed = announced.sequence - lease.first_sequence + 1
-            done = executed - lease.skip
-            self._counters.executions += max(0, done)
-            self._counters.inputs += max(0, done)
-            if executed < lease.executions:
-                slot.retry = Lease(lease.number, lease.executions, lease.first_sequence, lease.seconds, skip=executed)
-        self._counters.barren_deaths = 0 if executed else self._counters.barren_deaths + 1
+        lease, begun = crew.bury(slot, event.exit)
+        self._counters.deaths += 1
+        self._counters.executions += begun
+        self._counters.inputs += begun
+        self._counters.barren_deaths = 0 if begun else self._counters.barren_deaths + 1
         if event.exit.fault:
             self._fault(event.exit.fault)
         elif event.exit.with_loader:
@@ -328,7 +272,8 @@ class Campaign:
         assert self._prepared.twin is not None
         self._prepared.pool.restart()
         self._prepared.twin = self._prepared.twin.reloaded()
-        self._worker_spec = replace(self._worker_spec, twin=self._prepared.twin)
+        if self._crew is not None:
+            self._crew.use(self._prepared.twin)
         self._probe_child = None
 
     # -- probe --------------------------------------------------------------------------------------------------
@@ -360,36 +305,26 @@ class Campaign:
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _stop_workers(self) -> None:
-        """End the workers: at a signal at once, else after what they have sent is taken."""
-        for slot in self._slots:
-            if slot.child is not None:
-                slot.child.kill()
-        deadline = time.monotonic() + 5.0
-        while any(slot.child is not None for slot in self._slots) and time.monotonic() < deadline:
+    def _stop(self, crew: Crew) -> None:
+        """End the workers and take what they had sent; a case that is cut off is no suspect."""
+        crew.kill()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while crew.alive and time.monotonic() < deadline:
             for event in self._prepared.pool.wait(0.1):
-                if isinstance(event, Died) and any(slot.child is event.child for slot in self._slots):
-                    self._retire(event)
+                slot = None if isinstance(event, LoaderLost) else crew.slot_of(event.child)
+                if slot is not None and isinstance(event, Died):
+                    _, begun = crew.bury(slot, event.exit)
+                    self._counters.executions += max(0, begun - 1)
+                    self._counters.inputs += max(0, begun - 1)
                 else:
                     self._take(event)
-        if self._pending_rows:
-            self._corpus.keep_cases(self._campaign_id, self._pending_rows)
-            self._pending_rows.clear()
-
-    def _retire(self, event: Died) -> None:
-        """Take the end of a worker that we stopped: its case is no suspect, its executions count."""
-        slot = next(slot for slot in self._slots if slot.child is event.child)
-        lease, announced = slot.lease, event.exit.announced
-        slot.child, slot.lease = None, None
-        if lease is not None and announced is not None and announced.sequence >= lease.first_sequence:
-            done = max(0, announced.sequence - lease.first_sequence - lease.skip)
-            self._counters.executions += done
-            self._counters.inputs += done
+        self._store_kept()
 
     def _end(self, notes: tuple[str, ...]) -> CampaignResult:
         if self._signal is None:
-            self._finish_pending()
-            self._last_probe()
+            deadline = time.monotonic() + FINISH_SECONDS
+            self._finish_pending(deadline)
+            self._last_probe(deadline)
         self._checkpoint()
         exit_code = self._exit_code()
         self._snapshot()
@@ -423,18 +358,17 @@ class Campaign:
             self._probe_rows,
         )
 
-    def _finish_pending(self) -> None:
-        """Confirm and minimize what is queued, for at most 30 seconds; the rest waits for the next campaign."""
-        deadline = time.monotonic() + FINISH_SECONDS
+    def _finish_pending(self, deadline: float) -> None:
+        """Confirm and minimize what is queued, leaving time for the probe; the rest waits for the next campaign."""
+        deadline -= _PROBE_SECONDS
         while self._docket.pending and self._signal is None and time.monotonic() < deadline:
-            left = deadline - time.monotonic() - 2.0
+            left = deadline - time.monotonic() - 1.0
             self._turn(most_investigations=max(2, self._options.workers), seconds_left=max(0.5, left))
 
-    def _last_probe(self) -> None:
+    def _last_probe(self, deadline: float) -> None:
         if self._clock.started is None or self._signal is not None:
             return
         self._start_probe()
-        deadline = time.monotonic() + FINISH_SECONDS
         while self._probe_child is not None and self._signal is None and time.monotonic() < deadline:
             self._turn(most_investigations=0)
 
@@ -485,7 +419,7 @@ class Campaign:
             executions_per_second=self._counters.executions / seconds if seconds > 0 else 0.0,
             inputs_per_second=self._counters.inputs / seconds if seconds > 0 else 0.0,
             corpus_size=self._corpus.size,
-            workers=sum(slot.child is not None for slot in self._slots),
+            workers=self._crew.alive if self._crew is not None else 0,
             deaths=self._counters.deaths,
             pending=self._docket.pending,
             findings=counts,
@@ -505,7 +439,7 @@ class Campaign:
                 len(self._docket.findings),
                 self._rss_bytes,
                 self._counters.rejected,
-                len(self._slots),
+                self._options.workers,
             ),
         )
 

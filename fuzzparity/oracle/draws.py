@@ -133,6 +133,14 @@ def _perturb(case: Case, rng: np.random.Generator, change: Change, *, keeps_zero
     return Case(inputs)
 
 
+def calm(case: Case) -> Case:
+    """Return the case with its float inputs within -1 and 1, and zero where they are not finite."""
+    inputs = dict(case.inputs)
+    for name, x in _floats(case).items():
+        inputs[name] = np.zeros_like(x) if x.dtype.kind == "c" else np.clip(np.nan_to_num(as_float64(x)), -1.0, 1.0)
+    return Case(inputs)
+
+
 def has_floats(case: Case) -> bool:
     """Tell whether any input is floating point or complex."""
     return bool(_floats(case))

@@ -105,17 +105,36 @@ def weigh(
         return [_without_referee(case, question, why, is_wild) for question in questions]
     comparable = [q for q in questions if q.kind is Kind.SHAPE or exact[q.position].shape == q.expected.shape]
     weighings = [weighing_of(question, exact, is_finite=case.is_finite) for question in comparable]
-    if any(w.wants_peak for w in weighings):
-        overflows = not referee.peak(case) * OVERFLOW_MARGIN <= precision(working_dtype).largest
-        for w in weighings:
-            w.set_overflow(overflows)
+    _learn_overflow([w for w in weighings if w.wants_peak], case, referee, working_dtype)
     source = _Draws(case, referee, working_dtype)
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.is_decision], source.amplified())
     _break_ties(weighings, source)
+    _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
     why = "the exact answer has another shape"
     return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
+
+
+def _learn_overflow(weighings: Sequence[Weighing], case: Case, referee: Referee, working_dtype: str) -> None:
+    """Tell weighings whether torch's own formulation comes near the largest float on these inputs.
+
+    A model that holds such a number itself (a mask filled with `torch.finfo(dtype).min`) peaks there on any inputs:
+    then only inputs whose own products overflow are taken for an overflow.
+    """
+    if not weighings:
+        return
+    largest, size = precision(working_dtype).largest, draws.largest_input(case)
+
+    def is_near(peak: float) -> bool:
+        return not peak * OVERFLOW_MARGIN <= largest
+
+    is_extreme = size > largest**0.5
+    overflows = is_near(referee.peak(case))
+    if overflows and not is_extreme and is_near(referee.peak(draws.calm(case))):
+        overflows = size > largest**0.25
+    for w in weighings:
+        w.set_overflow(overflows, is_extreme=is_extreme)
 
 
 def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> Answer:

@@ -6,7 +6,7 @@ forgotten as soon as it was observed. One class for each kind of difference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from fuzzparity.verdict import Evidence, Grade, Kind
 
 MOVES = 8.0  # a side is far beyond this many moves of the exact answer: DESIGN, "Evidence"
 OVERFLOW_MARGIN = 8.0  # an intermediate this close to the largest float overflows in a sound formulation as well
+OUT_OF_RANGE = "an intermediate leaves the range of the working precision"
 JUMP = 1000.0  # rounding rarely spreads an answer over so many default tolerances; only asks for six more draws
 SOURCE = "torch float64"
 
@@ -86,6 +87,7 @@ class Weighing:
         self.question = question
         self.exact_shape = exact.shape
         self.at = question.offending()
+        self.overflows, self.is_extreme = False, False
 
     @property
     def is_settled(self) -> bool:
@@ -103,8 +105,12 @@ class Weighing:
         """Tell whether a settled answer may be an order of equal values rather than rounding."""
         return False
 
-    def set_overflow(self, overflows: bool) -> None:
-        """Learn whether torch's own formulation comes near the largest float."""
+    def set_overflow(self, overflows: bool, *, is_extreme: bool) -> None:
+        """Learn whether torch's own formulation comes near the largest float.
+
+        `is_extreme`: squares of the inputs do, so that a sound reformulation may overflow where torch's does not.
+        """
+        self.overflows, self.is_extreme = overflows, overflows and is_extreme
 
     def is_given_by(self, outputs: tuple[Array, ...]) -> bool:
         """Tell whether these outputs are the answer of a far side wherever it is far."""
@@ -203,8 +209,12 @@ class NumericWeighing(Weighing):
             # float64 means something else than both sides: then only their own difference counts
             apart = _difference(self.torch, self.ort) > 2.0 * MOVES * self.move + self.allowed
             torch_far, ort_far = torch_far & (apart | ~both), ort_far & (apart | ~both)
+        excused = (torch_far & self.overflows) | ((torch_far | ort_far) & self.is_extreme)
+        torch_far, ort_far = torch_far & ~excused, ort_far & ~excused
         far = tuple(side for side, flags in ((TORCH, torch_far), (ORT, ort_far)) if flags.any())
         evidence = self._evidence(count, torch_far | ort_far, far)
+        if not far and excused.any():
+            return Answer(Grade.INHERENT, replace(evidence, note=OUT_OF_RANGE), blame="precision")
         if not far:
             jumps = bool((self.is_two_valued & (self.move > self.allowed)).all())
             is_tie = self.is_by_order or jumps or (self.was_torch and self.was_ort)
@@ -277,11 +287,15 @@ class ReachWeighing(Weighing):
 
     def answer(self, count: int) -> Answer:
         """Return the answer after all draws."""
-        ort_far, torch_far = bool((~self.reached_ort).any()), bool((~(self.reached_torch | self.by_order)).any())
-        far = tuple(side for side, is_far in ((TORCH, torch_far), (ORT, ort_far)) if is_far)
+        torch_missed, ort_missed = ~(self.reached_torch | self.by_order), ~self.reached_ort
+        excused = (torch_missed & self.overflows) | ((torch_missed | ort_missed) & self.is_extreme)
+        missed = ((TORCH, torch_missed & ~excused), (ORT, ort_missed & ~excused))
+        far = tuple(side for side, flags in missed if flags.any())
         told = "torch" if self.exact_torch.all() else "ORT" if self.exact_ort.all() else "neither side everywhere"
         note = f"float64 gives the answer of {told}"
         evidence = Evidence(source=SOURCE, draws=count, far_sides=far, note=note)
+        if not far and excused.any():
+            return Answer(Grade.INHERENT, replace(evidence, note=OUT_OF_RANGE), blame="precision")
         if not far:
             return Answer(Grade.TIE, evidence, blame="none")
         side = far[0] if len(far) == 1 else ""
@@ -307,16 +321,11 @@ class NonfiniteWeighing(Weighing):
     def __init__(self, question: Question, exact: Array, *, is_finite: bool) -> None:
         super().__init__(question, exact)
         self.is_finite = is_finite
-        self.overflows = False
         values = as_float64(question.expected).reshape(-1)[self.at], as_float64(question.actual).reshape(-1)[self.at]
         self.torch, self.ort = pattern(values[0]), pattern(values[1])
         self.exact = pattern(as_float64(exact).reshape(-1)[self.at])
-        self.wants_peak = bool((self.exact == 0).any())
         self.reached_torch, self.reached_ort = self.exact == self.torch, self.exact == self.ort
-
-    def set_overflow(self, overflows: bool) -> None:
-        """Learn whether torch's own formulation comes near the largest float."""
-        self.overflows = overflows
+        self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch).any())
 
     @property
     def is_settled(self) -> bool:
@@ -337,6 +346,8 @@ class NonfiniteWeighing(Weighing):
         excused: Flags = (self.reached_torch & self.reached_ort) | (self.overflows & is_finite)
         # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
         excused |= is_finite & (self.torch != 0)
+        # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN
+        excused |= self.overflows & (self.torch != self.exact)
         return excused
 
     def answer(self, count: int) -> Answer:
@@ -345,7 +356,7 @@ class NonfiniteWeighing(Weighing):
         if not left.any():
             is_torchs = bool(((self.torch != 0) & (self.exact == 0)).any())
             is_precision = self.overflows or is_torchs
-            note = "an intermediate leaves the range of the working precision" if is_precision else "a singularity"
+            note = OUT_OF_RANGE if is_precision else "a singularity"
             evidence = Evidence(source=SOURCE, draws=count, note=note)
             return Answer(Grade.INHERENT, evidence, blame="precision" if is_precision else "none")
         torch_right, ort_right = self.torch[left] == self.exact[left], self.ort[left] == self.exact[left]

@@ -117,22 +117,19 @@ def weigh(
 
 
 def _learn_overflow(weighings: Sequence[Weighing], case: Case, referee: Referee, working_dtype: str) -> None:
-    """Tell weighings whether torch's own formulation comes near the largest float on these inputs.
+    """Tell weighings whether torch's own formulation comes near the largest float on these inputs, or its squares do.
 
     A model that holds such a number itself (a mask filled with `torch.finfo(dtype).min`) peaks there on any inputs:
-    then only inputs whose own products overflow are taken for an overflow.
+    then the inputs alone tell, since products of up to four inputs under the fourth root stay finite.
     """
     if not weighings:
         return
-    largest, size = precision(working_dtype).largest, draws.largest_input(case)
-
-    def is_near(peak: float) -> bool:
-        return not peak * OVERFLOW_MARGIN <= largest
-
-    is_extreme = size > largest**0.5
-    overflows = is_near(referee.peak(case))
-    if overflows and not is_extreme and is_near(referee.peak(draws.calm(case))):
-        overflows = size > largest**0.25
+    largest = precision(working_dtype).largest
+    peak = referee.peak(case)
+    overflows, is_extreme = not peak * OVERFLOW_MARGIN <= largest, peak > largest**0.5
+    if is_extreme and referee.peak(draws.calm(case)) > largest**0.5:
+        size = draws.largest_input(case)
+        overflows, is_extreme = overflows and size > largest**0.25, size > largest**0.5
     for w in weighings:
         w.set_overflow(overflows, is_extreme=is_extreme)
 

@@ -108,9 +108,15 @@ class Weighing:
     def set_overflow(self, overflows: bool, *, is_extreme: bool) -> None:
         """Learn whether torch's own formulation comes near the largest float.
 
-        `is_extreme`: squares of the inputs do, so that a sound reformulation may overflow where torch's does not.
+        `is_extreme`: squares of its values do, so that operators may overflow inside (norms, variances).
         """
-        self.overflows, self.is_extreme = overflows, overflows and is_extreme
+        self.overflows, self.is_extreme = overflows, is_extreme
+
+    def _out_of_range(self, torch_far: Flags, ort_far: Flags) -> Flags:
+        """Return where an overflow explains a far side: torch's own, and ORT's only where torch comes near it."""
+        may_overflow_inside = self.overflows or self.is_extreme
+        excused: Flags = (torch_far & may_overflow_inside) | (ort_far & (self.overflows and self.is_extreme))
+        return excused
 
     def is_given_by(self, outputs: tuple[Array, ...]) -> bool:
         """Tell whether these outputs are the answer of a far side wherever it is far."""
@@ -209,7 +215,7 @@ class NumericWeighing(Weighing):
             # float64 means something else than both sides: then only their own difference counts
             apart = _difference(self.torch, self.ort) > 2.0 * MOVES * self.move + self.allowed
             torch_far, ort_far = torch_far & (apart | ~both), ort_far & (apart | ~both)
-        excused = (torch_far & self.overflows) | ((torch_far | ort_far) & self.is_extreme)
+        excused = self._out_of_range(torch_far, ort_far)
         torch_far, ort_far = torch_far & ~excused, ort_far & ~excused
         far = tuple(side for side, flags in ((TORCH, torch_far), (ORT, ort_far)) if flags.any())
         evidence = self._evidence(count, torch_far | ort_far, far)
@@ -288,7 +294,7 @@ class ReachWeighing(Weighing):
     def answer(self, count: int) -> Answer:
         """Return the answer after all draws."""
         torch_missed, ort_missed = ~(self.reached_torch | self.by_order), ~self.reached_ort
-        excused = (torch_missed & self.overflows) | ((torch_missed | ort_missed) & self.is_extreme)
+        excused = self._out_of_range(torch_missed, ort_missed)
         missed = ((TORCH, torch_missed & ~excused), (ORT, ort_missed & ~excused))
         far = tuple(side for side, flags in missed if flags.any())
         told = "torch" if self.exact_torch.all() else "ORT" if self.exact_ort.all() else "neither side everywhere"
@@ -347,7 +353,7 @@ class NonfiniteWeighing(Weighing):
         # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
         excused |= is_finite & (self.torch != 0)
         # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN
-        excused |= self.overflows & (self.torch != self.exact)
+        excused |= (self.overflows or self.is_extreme) & (self.torch != self.exact)
         return excused
 
     def answer(self, count: int) -> Answer:

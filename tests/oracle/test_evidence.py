@@ -252,6 +252,56 @@ def test_torch_overflowing_in_half_precision_while_ort_computes_wider_is_inheren
     assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
 
 
+def test_a_mask_of_the_largest_float_does_not_excuse_a_nan():
+    lowest = float(np.finfo(np.float32).min)
+
+    def softmax(r, x):
+        raised = np.exp(x - x.max(-1, keepdims=True))
+        return raised / raised.sum(-1, keepdims=True)
+
+    def masked(r, x, mask):
+        return (r(softmax(r, r(np.where(mask, x, x.dtype.type(lowest))))),)
+
+    def dropped(r, x, mask):
+        return (r(softmax(r, np.where(mask, x, x.dtype.type(-np.inf)))),)
+
+    verdict = only(judge(masked, dropped, normal(2, 3), np.array([[True] * 3, [False] * 3])))
+    assert (verdict.kind, verdict.grade, verdict.side) == (Kind.NONFINITE, Grade.BUG, "ort")
+
+
+def test_a_choice_among_overflown_values_is_inherent():
+    def largest(r, x):
+        return (np.argmax(r(r(x * x.dtype.type(8)) * x.dtype.type(0.5))),)
+
+    def scaled(r, x):
+        return (np.argmax(r(x * np.float32(4))),)
+
+    verdict = only(judge(largest, scaled, f32(6e37, 7e37, 8e37)))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.DECISION, Grade.INHERENT, "precision")
+
+
+def test_a_norm_that_overflows_inside_is_inherent():
+    def normalized(r, x):
+        return (r(x / (x * x).sum() ** 0.5),)
+
+    def partly(r, x):
+        return (np.zeros_like(x) + np.float32(0.01),)
+
+    verdict = only(judge(normalized, partly, f32(3e37, 4e37)))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NUMERIC, Grade.INHERENT, "precision")
+
+
+def test_an_overflow_of_torch_that_meets_an_infinite_input_is_inherent():
+    def difference(r, x):
+        return (r(r(x[:2] * x.dtype.type(1e30)) - x[2]),)
+
+    def wide(r, x):
+        return ((x[:2].astype(np.float64) * 1e30 - x[2]).astype(np.float32),)
+
+    verdict = only(judge(difference, wide, f32(1e20, 1, np.inf)))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
+
+
 def test_a_nan_of_ort_on_moderate_inputs_is_a_bug():
     verdict = only(
         judge(lambda r, x: (r(x / (np.abs(x) + 1)),), lambda r, x: (r(x / np.where(x > 5, 0 * x, x)),), f32(1, 7))

@@ -33,6 +33,14 @@ class Refusal:
     error_class: str
     message: str  # normalized: numbers and addresses replaced, at most 400 characters
     site: str = ""  # op and source file:line when the message names them, else the class
+    text: str = field(
+        default="", compare=False
+    )  # the message as it was, one line of at most 600 characters: for reading, never a key
+
+    @property
+    def said(self) -> str:
+        """Return what to show of it."""
+        return f"{self.error_class}: {self.text or self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class Environment:
 
 
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")  # 1x0x8 is a shape
 _SHAPE = re.compile(r"([\[{(])\s*N(?:\s*,\s*N)*\s*,?\s*([\]})])")
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : N : [A-Z_]+ : ")  # the error's class says as much
 _SOURCE = re.compile(r"([A-Za-z_0-9]+\.(?:cc|h|cpp|cu|cuh|hpp|py)):(\d+)")
@@ -97,6 +105,17 @@ def normalize_message(text: str) -> str:
     text = _SOURCE.sub(lambda m: f"{m[1]}:LINE", text)
     text = _SHAPE.sub(r"\1N\2", _NUMBER.sub("N", text))
     return _ORT_PREFIX.sub("", text)[:400]
+
+
+_STATUS = re.compile(r"Status Message: \S*?(\w+\.(?:cc|h)):\d+ .*?\) (?=\S)")
+
+
+def readable_message(text: str) -> str:
+    """Return an engine's message on one line, without the boilerplate that comes before what it says."""
+    line = " ".join(text.partition("Exception raised from")[0].split())  # torch appends its C++ stack
+    line = re.sub(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", "", line)
+    line = line.replace("Non-zero status code returned while running ", "")
+    return re.sub(r"(?:/[\w.+-]+){2,}/", "", _STATUS.sub("", line))[:600]
 
 
 def source_site(text: str) -> str:

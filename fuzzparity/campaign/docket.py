@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -16,13 +17,14 @@ from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
+from fuzzparity.execution import Execution
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
-from fuzzparity.verdict import GRADES, Grade, Realism
+from fuzzparity.verdict import GRADES, Grade, Realism, Verdict
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
@@ -30,6 +32,7 @@ _MINIMIZE_EXECUTIONS = 4000
 _LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
 _MOST_DEATHS = 2  # investigations killed from outside (with the loader, by the kernel) are started again
 _LABEL = "investigate"
+_NODE = re.compile(r"(\w+) node\. Name:\s*'([^']*)'")  # in ORT's messages of a failed run
 
 
 @dataclass(slots=True)
@@ -180,14 +183,13 @@ class Docket:
             return
         finding = self.corpus.finding(work.finding_id)
         verdict = outcome.verdict or finding.verdict
-        comparison = verdict.comparison
         finding = replace(
             finding,
             stage=Stage.MINIMIZED,
             verdict=verdict,
             realism=Realism.NEAR if work.suspect.realism is Realism.NEAR else outcome.realism,  # seen on real data
             case_digest=outcome.case.digest,
-            where=Where(output=verdict.output or "", index=comparison.index if comparison else None),
+            where=where_of(verdict, outcome.actual),
             minimized_elements=outcome.case.elements,
             minimized_shapes=outcome.case.shapes,
             model_nodes=self.prepared.facts.build.nodes,
@@ -222,6 +224,15 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
         limit_seconds=prepared.limits.run_seconds,
         memory_bytes=prepared.limits.memory_bytes,
     )
+
+
+def where_of(verdict: Verdict, actual: Execution | None) -> Where:
+    """Return where a finding lies as far as verdict and ORT's own message tell."""
+    index = verdict.comparison.index if verdict.comparison else None
+    told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
+    if told is None:
+        return Where(output=verdict.output or "", index=index)
+    return Where(op=told[1], onnx_node=told[2], output=verdict.output or "", index=index)
 
 
 def other_suspects(suspect: Suspect, confirmation: Confirmation) -> list[Suspect]:

@@ -14,7 +14,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Status
-from fuzzparity.explain.investigate import oracle_of
+from fuzzparity.explain.pairing import oracle_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import build_alone, torch_alone

@@ -98,7 +98,7 @@ class Campaign:
                 close_pool(prepared.pool)
 
     def _say(self, stage: str) -> None:
-        self._observer.status(CampaignStatus(stage))
+        self._observer.status(CampaignStatus(stage, time.monotonic() - self._begun))
 
     def _run(self, prepared: Prepared, corpus: Corpus) -> CampaignResult:
         self._prepared, self._corpus = prepared, corpus

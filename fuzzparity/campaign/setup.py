@@ -56,7 +56,9 @@ class Prepared:
     notes: list[str] = field(default_factory=list)
 
 
-def open_pool(options: TargetOptions, run_folder_of: Callable[[str], Places]) -> tuple[Pool, Loaded, Places]:
+def open_pool(
+    options: TargetOptions, run_folder_of: Callable[[str], Places], tick: Callable[[], None]
+) -> tuple[Pool, Loaded, Places]:
     """Start the loader and load the target."""
     early = run_folder_of("")
     clear_dead_runs(early.run)
@@ -71,6 +73,7 @@ def open_pool(options: TargetOptions, run_folder_of: Callable[[str], Places]) ->
         device=options.device,
     )
     pool = Pool(spec, early.run, spawn=options.device != "cpu")
+    pool.tick = tick
     try:
         loaded = pool.start()
         return pool, loaded, run_folder_of(loaded.name)
@@ -87,11 +90,10 @@ def close_pool(pool: Pool) -> None:
 
 def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None], gate: bool = True) -> Prepared:
     """Load, build and gate a target; the caller closes it by `close_pool`. InvalidTarget when the target is wrong."""
-    say("loading")
-    pool, loaded, where = open_pool(options, lambda name: places(options, name))
+    pool, loaded, where = open_pool(options, lambda name: places(options, name), lambda: say("loading"))
     try:
         limits = Limits(LONGEST_SECONDS, memory_budget_bytes(workers))
-        say("exporting")
+        pool.tick = lambda: say("exporting")
         facts, suspects = build_twin(pool, where, limits)
         prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects)
         prepared.notes += dict.fromkeys([*loaded.notes, *facts.notes, *facts.build.notes])
@@ -99,8 +101,9 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
             prepared.can_run = False
             prepared.twin = _without_gate(facts, [suspect.case for suspect in suspects])
         elif gate:
-            say("seeds")
+            pool.tick = lambda: say("running the seeds")
             _pass_gate(prepared, options)
+        pool.tick = lambda: None
         return prepared
     except BaseException:
         close_pool(pool)

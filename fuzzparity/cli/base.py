@@ -130,6 +130,14 @@ def _unwritable(where: str, error: OSError) -> InvalidUsage:
     )
 
 
+def existing(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Return paths that are all there; InvalidUsage names the first that is not, before anything is loaded."""
+    for path in paths:
+        if not Path(path).exists():
+            raise InvalidUsage(f"there is no file or folder {path}")
+    return paths
+
+
 def path_text(path: Path | None) -> str | None:
     """Return a path as text, None as it is."""
     return str(path) if path is not None else None

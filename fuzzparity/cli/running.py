@@ -14,6 +14,7 @@ from fuzzparity.cli.base import (
     command_line,
     common_options,
     example,
+    existing,
     json_option,
     live_for,
     path_text,
@@ -93,7 +94,7 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
             return write_json(json_to, text.payload_object(payload))
         return show(text.payload_text(payload, path))
     options = target_of({"target": "" if given["torch_file"] else what[0], **given})
-    paths = what if given["torch_file"] else what[1:]
+    paths = existing(what if given["torch_file"] else what[1:])
     with live_for(json_to) as live:
         result, explained = running.explain(options, paths, live, command_line())
     if json_to:
@@ -179,8 +180,9 @@ def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **gi
     if not given["torch_file"] and len(paths) < 2:
         raise InvalidUsage("give the target and at least one file or folder: fuzzparity import TARGET PATH...")
     options = target_of({"target": "" if given["torch_file"] else paths[0], **given})
+    data = existing(paths if given["torch_file"] else paths[1:])
     with live_for(json_to) as live:
-        imported = running.import_data(options, paths if given["torch_file"] else paths[1:], limit, live)
+        imported = running.import_data(options, data, limit, live)
     if json_to:
         write_json(json_to, plain(imported))
     live.print(text.imported_text(imported))

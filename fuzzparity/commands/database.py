@@ -75,7 +75,7 @@ def find_finding(id_prefix: str, where: str | None = None) -> tuple[Path, Findin
     if found:
         listed = ", ".join(f"{finding_id} ({path})" for path, finding_id in found[:10])
         raise InvalidUsage(f"{id_prefix!r} names several findings: {listed}; give more of the id, or the corpus")
-    looked = ", ".join(map(str, paths)) or "no corpus below this directory"
+    looked = ", ".join(map(str, paths)) or "any corpus below this directory (there is none)"
     beside = "".join(f"\n  not read: {problem}" for problem in problems)
     raise InvalidUsage(f"no finding {id_prefix!r} in {looked}; `fuzzparity finding ls` shows the ids{beside}")
 

@@ -55,7 +55,12 @@ class Imported:
 @contextmanager
 def opened(options: TargetOptions, observer: Observer, *, gate: bool = True) -> Iterator[Prepared]:
     """Prepare a target and close everything that belongs to it afterwards."""
-    prepared = prepare(options, workers=1, say=lambda stage: observer.status(CampaignStatus(stage)), gate=gate)
+    begun = time.monotonic()
+
+    def say(stage: str) -> None:
+        observer.status(CampaignStatus(stage, time.monotonic() - begun))
+
+    prepared = prepare(options, workers=1, say=say, gate=gate)
     try:
         yield prepared
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuzzparity.case import Case, Lineage
-from fuzzparity.explain.investigate import pair_alone
+from fuzzparity.explain.pairing import pair_alone
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
 from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.sides.files import read_seeds

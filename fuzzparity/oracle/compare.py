@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Allow an error of `atol + rtol * |expected|`, or of `floor` times the largest finite |expected| if that is more.
+    """Allow an error of `atol + rtol * |expected|`; `atol` is at least `floor` times the largest finite |expected|.
 
     `source` says where the numbers come from; `is_users` that the user set them, so that nothing overrides them.
     """
@@ -36,9 +36,7 @@ class Allowance:
     def at(self, magnitude: FloatArray, largest: float) -> FloatArray:
         """Return the allowed error where |expected| is `magnitude`, in a tensor whose largest is `largest`."""
         allowed = magnitude * self.rtol
-        allowed += self.atol
-        if self.floor > 0.0:
-            np.maximum(allowed, self.floor * largest, out=allowed)
+        allowed += max(self.atol, self.floor * largest)
         return allowed
 
 

@@ -128,7 +128,8 @@ def _refusal_text(execution: Execution) -> str:
     refusal = execution.refusal
     if refusal is None:
         return "without a message"
-    message = refusal.message if len(refusal.message) <= 160 else f"{refusal.message[:157]}..."
+    message = refusal.text or refusal.message
+    message = message if len(message) <= 200 else f"{message[:197]}..."
     return f"{refusal.error_class}: {message}" if message else refusal.error_class
 
 

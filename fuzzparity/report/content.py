@@ -177,7 +177,7 @@ def said(execution: Execution | None, names: tuple[str, ...] = ()) -> str:
         shown = [f"{a.dtype.name}{list(a.shape)}" for a in execution.outputs[:8]]
         return "answers " + ", ".join(shown) + (", ..." if len(execution.outputs) > 8 else "")
     if execution.refusal is not None:
-        return f"refuses at {execution.phase}: {execution.refusal.error_class}: {execution.refusal.message}"
+        return f"refuses at {execution.phase}: {execution.refusal.said}"
     how = {Status.HANG: "gives no answer in time", Status.OOM: "runs out of memory"}.get(execution.status, "dies")
     end = f" by signal {execution.signal}" if execution.signal else ""
     end += f" with exit code {execution.exit_code}" if execution.exit_code else ""

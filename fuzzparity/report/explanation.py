@@ -18,7 +18,7 @@ from fuzzparity.finding import Finding
 from fuzzparity.report.advice import advice, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
-from fuzzparity.verdict import Comparison, Evidence, Judgement, Kind, Verdict
+from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Verdict
 
 
 def explanation(
@@ -74,7 +74,7 @@ def _shown(value: float | int | bool | str | None) -> str:
 def _verdict_lines(verdict: Verdict) -> list[RenderableType]:
     lines = [("verdict", f"{verdict.grade.value}: {verdict.headline or verdict.kind.value}")]
     lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
-    tolerance = passing_tolerance(verdict.comparison)
+    tolerance = passing_tolerance(verdict.comparison) if verdict.grade is not Grade.BUG else ""
     lines += [("tolerance", tolerance)] if tolerance else []
     lines += [("evidence", text) for text in _evidence(verdict.evidence)]
     told = advice(verdict)

@@ -59,6 +59,8 @@ def _findings_table(findings: Sequence[Finding]) -> RenderableType:
     for finding in findings:
         verdict = finding.verdict
         name = text(finding.finding_id, "strike dim" if finding.ignored else "bold")
+        if finding.ignored:
+            name.append_text(text(" ignored", "dim"))
         headline = text(verdict.headline)
         for more in (f"blame: {verdict.blame}" * (verdict.blame != "unknown"), finding.note):
             headline.append_text(text(f" [{more}]" if more else "", "dim"))
@@ -369,9 +371,7 @@ def _execution(execution: Execution | None) -> str:
         shapes = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in execution.outputs)
         return f"answers {shapes}" if shapes else "answers"
     if execution.refusal is not None:
-        return f"{execution.status.value} at {execution.phase}: {execution.refusal.error_class}: " + (
-            execution.refusal.message
-        )
+        return f"{execution.status.value} at {execution.phase}: {execution.refusal.said}"
     how = f" by signal {execution.signal}" if execution.signal else ""
     return f"{execution.status.value}{how} at {execution.phase}"
 

@@ -7,6 +7,7 @@ come from models and files. The closing summary answers the four questions of it
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -64,7 +65,7 @@ _STYLE = {Grade.BUG: "bold red", Grade.CONTRACT: "yellow", Grade.TIE: "cyan", Gr
 def status_line(status: CampaignStatus) -> str:
     """Return the state of a campaign as one plain line."""
     if status.stage != "fuzzing" and not status.executions:
-        return f"{printable(status.stage)} ..."
+        return f"{printable(status.stage)} ({duration(status.seconds)})"
     parts = [f"{duration(status.seconds)}{_limit(status)} {printable(status.stage)}", *_counts(status)]
     parts += [f"findings: {tally(status.findings)}", _since(status), _processes(status)]
     return " | ".join(part for part in parts if part)
@@ -72,6 +73,8 @@ def status_line(status: CampaignStatus) -> str:
 
 def status_panel(status: CampaignStatus) -> RenderableType:
     """Return the state of a campaign as a few lines for a terminal."""
+    if status.stage != "fuzzing" and not status.executions:
+        return Text(status_line(status))
     executions, inputs, corpus = _counts(status)
     lines = [
         ("time", f"{duration(status.seconds)}{_limit(status)} {status.stage}"),
@@ -102,7 +105,8 @@ def _since(status: CampaignStatus) -> str:
 
 
 def _processes(status: CampaignStatus) -> str:
-    return f"{status.workers} worker(s), {status.pending} pending, {status.deaths} death(s)"
+    workers = f"{status.workers} worker{'s' * (status.workers != 1)}"
+    return f"{workers}, {status.pending} pending, {status.deaths} died"
 
 
 def tally(findings: dict[tuple[str, str], int]) -> str:
@@ -145,12 +149,17 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 def _closing(result: CampaignResult) -> str:
     new = sum(finding.finding_id in result.new_ids for finding in result.findings)
-    stopped = f" (stopped by signal {result.interrupted_by})" if result.interrupted_by else ""
+    stopped = f" (stopped by {signal_name(result.interrupted_by)})" if result.interrupted_by else ""
     return (
         f"{len(result.findings)} finding(s), {new} new, in {duration(result.seconds)}{stopped}: "
         f"{result.executions:,} executions, {result.inputs:,} inputs judged, {result.rejected:,} rejected by both, "
         f"corpus {result.corpus_size:,}"
     )
+
+
+def signal_name(number: int) -> str:
+    """Return how a person calls a signal: Ctrl-C, SIGTERM."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def questions(facts: TargetFacts, findings: Sequence[Finding], probe: Sequence[ProbeRow]) -> list[tuple[str, str]]:
@@ -198,7 +207,11 @@ def _grades(findings: Sequence[Finding]) -> str:
         return "every judged input agreed"
     counts = Counter(finding.verdict.grade for finding in findings)
     told = ", ".join(f"{counts[grade]} {grade.value}" for grade in GRADES if counts[grade])
-    ratios = [f"{item.finding_id} {text}" for item in findings if (text := passing_tolerance(item.verdict.comparison))]
+    ratios = [
+        f"{item.finding_id} {text}"
+        for item in findings
+        if item.verdict.grade is not Grade.BUG and (text := passing_tolerance(item.verdict.comparison))
+    ]
     return told + (f"; {'; '.join(ratios[:4])}" if ratios else "")
 
 
@@ -209,6 +222,7 @@ def findings_list(findings: Sequence[Finding], new_ids: Iterable[str] = ()) -> R
     for finding in findings:
         verdict = finding.verdict
         facts = [finding.realism.value, f"{finding.hits:,} hit{'s' * (finding.hits != 1)}", _smallest(finding)]
+        facts.append("" if finding.bucket.finite else "input with NaN or Inf")
         line = Text(f"{verdict.grade.value:9}", style=_STYLE[verdict.grade])
         line.append(printable(finding.finding_id), style="bold")
         line.append(" new" if finding.finding_id in fresh else "", style="bold")

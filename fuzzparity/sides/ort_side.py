@@ -23,7 +23,7 @@ import onnxruntime
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidTarget
-from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, source_site
+from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, readable_message, source_site
 from fuzzparity.sides.optimizers import known_optimizers
 from fuzzparity.target import Ort
 
@@ -214,7 +214,7 @@ def refused(error: BaseException, seconds: float = 0.0, phase: str = "run") -> E
     """Return the execution of an ORT side that raised: refused, or out of memory."""
     text = str(error)
     is_oom = isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY)
-    refusal = Refusal(type(error).__name__, normalize_message(_told(text)), site_of(error))
+    refusal = Refusal(type(error).__name__, normalize_message(_told(text)), site_of(error), readable_message(text))
     return Execution(ORT, Status.OOM if is_oom else Status.REFUSED, refusal=refusal, phase=phase, seconds=seconds)
 
 

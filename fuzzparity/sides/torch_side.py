@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fuzzparity.case import Array, Case
-from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message
+from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message, readable_message
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, output_names, to_array, to_tensor
 
@@ -113,7 +113,8 @@ class StateGuard:
 def refused(side: str, error: BaseException, seconds: float = 0.0, phase: str = "run") -> Execution:
     """Return the execution of a torch side that raised: refused, or out of memory."""
     is_oom = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(s in str(error) for s in _OUT_OF_MEMORY)
-    refusal = Refusal(type(error).__name__, normalize_message(str(error)), site_of(error))
+    text = str(error)
+    refusal = Refusal(type(error).__name__, normalize_message(text), site_of(error), readable_message(text))
     return Execution(side, Status.OOM if is_oom else Status.REFUSED, refusal=refusal, phase=phase, seconds=seconds)
 
 

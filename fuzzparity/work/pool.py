@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -112,6 +113,7 @@ class Pool:
         self._next_id = 0
         self._loader: _Loader | None = None
         self._spawned: dict[int, _Loader] = {}
+        self.tick: Callable[[], None] = lambda: None  # called a few times a second while `start` and `run` wait
 
     def start(self) -> Loaded:
         """Start the loader and load the target; InvalidTarget says what is wrong with it."""
@@ -127,7 +129,7 @@ class Pool:
     def _load(self) -> tuple[_Loader, Loaded]:
         loader = _Loader(self.log_path)
         try:
-            answer = loader.ask(self.spec)
+            answer = loader.ask(self.spec, self.tick)
         except (EOFError, OSError):
             exit_ = loader.end()
             raise InvalidTarget(
@@ -183,6 +185,7 @@ class Pool:
         """Run one job to its end while nothing else runs; its own errors are raised here, a death is returned."""
         child = self.launch(job, arguments, limits=limits, label=label)
         while True:
+            self.tick()
             for event in self.wait(0.2):
                 if isinstance(event, LoaderLost):
                     return event.exit
@@ -335,9 +338,11 @@ class _Loader:
         self._socket = ours
         self.connection = Connection(os.dup(ours.fileno()))
 
-    def ask(self, message: Any) -> Any:
-        """Send a message and wait for its answer."""
+    def ask(self, message: Any, tick: Callable[[], None]) -> Any:
+        """Send a message and wait for its answer, ticking meanwhile."""
         self.connection.send(message)
+        while not self.connection.poll(0.2):
+            tick()
         return self.connection.recv()
 
     def launch(self, launch: Launch, fd: int) -> None:

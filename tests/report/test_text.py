@@ -78,7 +78,7 @@ def test_a_status_line_says_speed_corpus_findings_and_processes():
     assert "last new one 12 s ago" in line
     assert "\n" not in line
     assert "2 crash (bug)" in shown(status_panel(STATUS))
-    assert status_line(CampaignStatus("exporting")) == "0 s exporting"
+    assert status_line(CampaignStatus("exporting")) == "exporting (0 s)"
 
 
 def test_a_log_gets_a_line_at_each_stage_and_every_few_seconds():
@@ -128,7 +128,7 @@ def test_a_summary_answers_the_four_questions_first_and_says_how_to_replay():
 
     assert f"python crashes/{finding.finding_id}/repro.py" in text
     assert f"fuzzparity replay {finding.finding_id}" in text
-    assert "passes from atol=0.25 on" in text
+    assert "passes from" not in text, "a bug is nothing to loosen a tolerance for"
     assert "2 ms against 1 ms" in text
 
 
@@ -184,7 +184,7 @@ def test_an_explanation_tells_every_output_its_evidence_and_advice():
             actual=twins.refused(ORT, "no"),
         )
     )
-    for part in ("image.npz: numeric", "agree", "2.75", "kernel:Add", "one ulp", "beyond every move: ort", "atol=0.25"):
+    for part in ("image.npz: numeric", "agree", "2.75", "kernel:Add", "one ulp", "beyond every move: ort"):
         assert part in text
     assert "report it to ONNX Runtime" in text
 

@@ -17,6 +17,7 @@ from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
+from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
@@ -201,7 +202,14 @@ class Docket:
     def _reproducer(self, finding: Finding) -> None:
         payload = self.corpus.finding_payload(finding.finding_id)
         content = content_of(payload, self.prepared)
-        folder = write_reproducer(self.prepared.places.crashes, content)
+        try:
+            folder = write_reproducer(self.prepared.places.crashes, content)
+        except (InvalidUsage, OSError) as error:  # a full disk must not end a campaign whose database holds it all
+            self.observer.note(
+                f"the reproducer of {finding.finding_id} could not be written ({error}); "
+                f"`fuzzparity corpus export {finding.finding_id}` writes it later"
+            )
+            return
         self.corpus.set_path(finding.finding_id, folder, standalone=content.standalone)
         self._changed(self.corpus.finding(finding.finding_id))
 

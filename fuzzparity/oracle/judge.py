@@ -166,10 +166,6 @@ class Oracle:
             if answer is None:
                 source = self.allowance(name, expected.outputs[position]).source
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
-            elif comparison.kind is Kind.NUMERIC and answer.grade is Grade.BUG:
-                e, a = expected.outputs[position], actual.outputs[position]
-                if compare(e, a, self.policy.material(name, e.dtype)).kind is Kind.AGREE:
-                    answer = replace(answer, grade=Grade.NOTE)
             verdicts.append(_verdict(name, comparison, answer))
         return verdicts
 
@@ -194,8 +190,10 @@ class Oracle:
             default = self.policy.default(e.dtype)
             if screening.is_relative:
                 allowance = default = relative_allowance(working)
+            material = self.policy.material(self._names(expected)[position], e.dtype)
+            is_relative = screening.is_relative
             questions.append(
-                Question(position, comparison.kind, e, a, allowance, default, working, screening.is_relative)
+                Question(position, comparison.kind, e, a, allowance, default, working, is_relative, material)
             )
         if not questions:
             return {}

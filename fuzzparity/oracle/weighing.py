@@ -6,6 +6,7 @@ forgotten as soon as it was observed. One class for each kind of difference.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,7 @@ class Question:
     default: Allowance
     working_dtype: str
     is_relative: bool = False  # asked by the relative look: then without the rounding test nothing is an alarm
+    material: Allowance | None = None  # what a numeric error must exceed to be more than a note
 
     def offending(self) -> npt.NDArray[np.intp]:
         """Return the flat indices (by parts for complex numbers) at which the sides differ beyond the screen."""
@@ -141,6 +143,7 @@ class NumericWeighing(Weighing):
         self.ort = as_float64(question.actual).reshape(-1)[self.at]
         whole = as_float64(exact).reshape(-1)
         self.exact = whole[self.at]
+        self.row_length = max(1, whole.size // max(1, math.prod(exact.shape[:-1])))
         self.allowed = question.default.at(np.abs(self.exact), largest_finite(np.abs(whole)))
         self.moves: dict[str, Wide] = {}
         self.move = np.zeros(self.at.shape)
@@ -212,8 +215,9 @@ class NumericWeighing(Weighing):
         torch_far, ort_far = self._far()
         both = torch_far & ort_far
         if both.any():
-            # float64 means something else than both sides: then only their own difference counts
-            apart = _difference(self.torch, self.ort) > 2.0 * MOVES * self.move + self.allowed
+            # float64 means something else than both sides: then only their own difference counts, against the largest
+            # move of the answer's row, since an element at a bound (a spike under a norm) stands still beside others
+            apart = _difference(self.torch, self.ort) > 2.0 * MOVES * self._row_move() + self.allowed
             torch_far, ort_far = torch_far & (apart | ~both), ort_far & (apart | ~both)
         excused = self._out_of_range(torch_far, ort_far)
         torch_far, ort_far = torch_far & ~excused, ort_far & ~excused
@@ -226,7 +230,22 @@ class NumericWeighing(Weighing):
             is_tie = self.is_by_order or jumps or (self.was_torch and self.was_ort)
             return Answer(Grade.TIE if is_tie else Grade.INHERENT, evidence, blame="none")
         side = far[0] if len(far) == 1 else ""
-        return Answer(Grade.BUG, evidence, side=side, blame=TORCH if side == TORCH else "unknown")
+        grade = Grade.BUG if self._is_material(torch_far | ort_far) else Grade.NOTE
+        return Answer(grade, evidence, side=side, blame=TORCH if side == TORCH else "unknown")
+
+    def _row_move(self) -> Wide:
+        """Return the largest move of each element's row along the last axis, as far as the row differs at all."""
+        _, rows = np.unique(self.at // self.row_length, return_inverse=True)
+        largest = np.zeros(int(rows.max()) + 1 if rows.size else 0)
+        np.maximum.at(largest, rows, self.move)
+        return largest[rows]
+
+    def _is_material(self, far: Flags) -> bool:
+        """Tell whether the sides differ, where one is far, by more than practice accepts."""
+        if self.question.material is None:
+            return True
+        accepted = self.question.material.at(np.abs(self.torch), 0.0)
+        return bool((_difference(self.torch, self.ort) > accepted)[far].any())
 
     @property
     def is_by_order(self) -> bool:

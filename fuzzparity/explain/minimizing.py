@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from fuzzparity.case import Case, Lineage
+from fuzzparity.errors import NotReproduced
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.explain.pairing import limits_of, map_of, matching, oracle_of, ort_alone
 from fuzzparity.explain.records import Better, InvestigateSpec, Slipped, death
@@ -47,7 +48,10 @@ def smallest(context: Context, spec: InvestigateSpec, confirmation: Confirmation
     if spec.minimize_executions <= 0 or suspect.verdict.kind is Kind.EXPORT_ERROR:
         return Smallest(suspect.case)
     if suspect.verdict.kind in DEADLY or suspect.verdict.kind is Kind.LOAD_ERROR:
-        return _among_deaths(context, spec, confirmation)
+        try:
+            return _among_deaths(context, spec, confirmation)
+        except NotReproduced:  # confirmed a moment ago: a death that comes and goes is told as it was
+            return Smallest(suspect.case)
     return _among_differences(context, spec)
 
 
@@ -173,6 +177,8 @@ def _among_deaths(context: Context, spec: InvestigateSpec, confirmation: Confirm
     oracle = oracle_of(context, spec.twin)
     is_torch = suspect.verdict.side == TORCH
     other = confirmation.actual if is_torch else confirmation.expected
+    if not spec.twin.is_built:  # there is no ORT side
+        other = None
 
     def run(side: str, case: Case) -> Execution:
         return torch_alone(context, case, limits) if side == TORCH else ort_alone(context, spec.twin, case, limits)

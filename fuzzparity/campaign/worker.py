@@ -27,7 +27,7 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
-_JUDGED_ALWAYS = 2  # repeats of one look-alike judged in full, before only powers of two are
+_JUDGED_ALWAYS = 2  # repeats of one look-alike judged in full, before only powers of four are
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
 _SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
 
@@ -125,7 +125,8 @@ class Worker:
     def _is_due(self, look_alike: _LookAlike, counters: _Counters) -> bool:
         """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
         look_alike.met += 1
-        if look_alike.met <= _JUDGED_ALWAYS or not look_alike.met & (look_alike.met - 1):
+        met = look_alike.met
+        if met <= _JUDGED_ALWAYS or (not met & (met - 1) and met.bit_length() % 2):
             return True
         for finding_id in look_alike.findings:
             counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1

@@ -82,6 +82,21 @@ class Suspect:
     actual: Execution | None = field(default=None, repr=False)
 
 
+def suspects_of(
+    build: str,
+    case: Case,
+    lineage: Lineage,
+    judgement: Judgement,
+    expected: Execution | None,
+    actual: Execution | None,
+) -> list[Suspect]:
+    """Return one suspect for each verdict of a judgement on a build, named by its digest."""
+    return [
+        Suspect(bucket_of(build, case, verdict), case, lineage, verdict, judgement.realism, expected, actual)
+        for verdict in judgement.verdicts
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """Say what a fresh session, alone, made of a suspect: `shown` of `tries` runs showed its bucket."""

@@ -20,7 +20,7 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
-from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, bucket_of
+from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
@@ -246,15 +246,11 @@ def where_of(verdict: Verdict, actual: Execution | None) -> Where:
 def other_suspects(suspect: Suspect, confirmation: Confirmation) -> list[Suspect]:
     """Return what a fresh session made of a case that did not show its own bucket."""
     assert confirmation.judgement is not None
-    return [
-        Suspect(
-            bucket_of(suspect.bucket.build, suspect.case, verdict),
-            suspect.case,
-            suspect.lineage,
-            verdict,
-            confirmation.judgement.realism,
-            confirmation.expected,
-            confirmation.actual,
-        )
-        for verdict in confirmation.judgement.verdicts
-    ]
+    return suspects_of(
+        suspect.bucket.build,
+        suspect.case,
+        suspect.lineage,
+        confirmation.judgement,
+        confirmation.expected,
+        confirmation.actual,
+    )

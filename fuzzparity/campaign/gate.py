@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fuzzparity.campaign.records import Built, GateReport, GateSpec, suspects_of
+from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
@@ -18,7 +18,7 @@ from fuzzparity.explain.pairing import oracle_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import build_alone, torch_alone
-from fuzzparity.finding import Suspect
+from fuzzparity.finding import Suspect, suspects_of
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
@@ -115,7 +115,7 @@ class _Trial:
         self._judged += 1
         judgement = self._twin.judge(seed, expected, actual, relative=False)
         facts = self._twin.spec.facts
-        self.suspects += suspects_of(facts, seed, Lineage(origin="seed"), judgement, expected, actual)
+        self.suspects += suspects_of(facts.build.digest, seed, Lineage(origin="seed"), judgement, expected, actual)
         if all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
             self._agrees(seed, expected, actual)
 
@@ -162,6 +162,6 @@ def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seed: Ca
     with context.announcer.at(TORCH):
         expected = TorchSide(context.loaded).run(seed)
     judgement = oracle_of(context, spec).judge(seed, expected, failure, None)
-    suspects = suspects_of(spec.facts, seed, Lineage(origin="seed"), judgement, expected, failure)
+    suspects = suspects_of(spec.facts.build.digest, seed, Lineage(origin="seed"), judgement, expected, failure)
     assert failure.side.startswith(ORT)
     return GateReport(spec.policy, spec.statistics, (), tuple(suspects), 1, expected.seconds, loaded=False)

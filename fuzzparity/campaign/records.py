@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fuzzparity.case import Case, Lineage
+from fuzzparity.case import Case
 from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution, Refusal
 from fuzzparity.explain.records import TwinSpec
-from fuzzparity.finding import Suspect, bucket_of
+from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy
-from fuzzparity.verdict import Judgement
 
 SEED_LIMIT = 512
 
@@ -131,20 +130,3 @@ class LeaseDone:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Report that a worker has opened both sides and waits for a lease."""
-
-
-def suspects_of(
-    facts: TargetFacts,
-    case: Case,
-    lineage: Lineage,
-    judgement: Judgement,
-    expected: Execution | None,
-    actual: Execution | None,
-) -> list[Suspect]:
-    """Return one suspect for each verdict of a judgement."""
-    return [
-        Suspect(
-            bucket_of(facts.build.digest, case, verdict), case, lineage, verdict, judgement.realism, expected, actual
-        )
-        for verdict in judgement.verdicts
-    ]

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec, suspects_of
+from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec
 from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
 from fuzzparity.explain.twin import Twin, open_twin
-from fuzzparity.finding import Suspect
+from fuzzparity.finding import Suspect, suspects_of
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
 from fuzzparity.generate.generator import Generator, Proposal
@@ -144,7 +144,7 @@ class Worker:
         """Judge a suspicious case in full and report what is new."""
         counters.judged += 1
         judgement = self._twin.judge(proposal.case, expected, actual, second)
-        suspects = suspects_of(self._facts, proposal.case, proposal.lineage, judgement, expected, actual)
+        suspects = suspects_of(self._facts.build.digest, proposal.case, proposal.lineage, judgement, expected, actual)
         look_alike.findings = tuple(suspect.bucket.finding_id for suspect in suspects)
         for suspect in suspects:
             self._tell(suspect, counters)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fuzzparity.case import Case, Lineage
 from fuzzparity.explain.pairing import pair_alone
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
-from fuzzparity.finding import Suspect, bucket_of
+from fuzzparity.finding import suspects_of
 from fuzzparity.sides.files import read_seeds
 from fuzzparity.work.loader import Context
 
@@ -22,17 +22,7 @@ def read(context: Context, spec: InputSpec) -> tuple[list[tuple[str, Case]], lis
 def examine(context: Context, spec: ExamineSpec) -> Examined:
     """Run one case on both sides, whatever dies, and judge it with evidence."""
     pairing = pair_alone(context, spec.twin, spec.case, context.limits)
+    judgement, expected, actual = pairing.judgement, pairing.expected, pairing.actual
     build = spec.twin.facts.build.digest
-    suspects = tuple(
-        Suspect(
-            bucket_of(build, spec.case, verdict),
-            spec.case,
-            Lineage(origin="import"),
-            verdict,
-            pairing.judgement.realism,
-            pairing.expected,
-            pairing.actual,
-        )
-        for verdict in pairing.judgement.verdicts
-    )
-    return Examined(spec.case, pairing.judgement, pairing.expected, pairing.actual, suspects)
+    suspects = suspects_of(build, spec.case, Lineage(origin="import"), judgement, expected, actual)
+    return Examined(spec.case, judgement, expected, actual, tuple(suspects))

@@ -339,6 +339,11 @@ class ShapeWeighing(ReachWeighing):
         """Take in the shape that one draw gives."""
         self._take(test, outputs[self.question.position])
 
+    def set_overflow(self, overflows: bool, *, is_extreme: bool) -> None:
+        """Learn of an overflow only where torch itself, in its own precision, gives another shape than float64."""
+        if not self.exact_torch.all():
+            super().set_overflow(overflows, is_extreme=is_extreme)
+
 
 class NonfiniteWeighing(Weighing):
     """Weigh NaN and Inf patterns: semantics are a bug, an overflow of torch's own formulation is inherent."""

@@ -18,12 +18,15 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, dict]:
     return folder, first, second
 
 
-def test_the_second_run_finds_nothing_new(twice: tuple[Path, dict, dict]):
+def test_the_second_run_tells_no_fault_as_new_again(twice: tuple[Path, dict, dict]):
     _, first, second = twice
     assert (first["exit_code"], second["exit_code"]) == (1, 0)
     assert all(found["new"] for found in first["findings"])
-    assert second["findings"]
-    assert not any(found["new"] for found in second["findings"])
+    known = {found["finding_id"] for found in first["findings"]}
+    assert known & {found["finding_id"] for found in second["findings"]}
+    assert not known & {found["finding_id"] for found in second["findings"] if found["new"]}
+    # 1500 further cases may show a tie or an inherent difference for the first time; a bug they may not
+    assert not [found for found in second["findings"] if found["new"] and found["grade"] == "bug"]
 
 
 def test_the_second_run_says_what_it_goes_on_from(twice: tuple[Path, dict, dict]):

@@ -7,7 +7,7 @@ imported; modules and tensors pass through as they are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -98,7 +98,9 @@ class Ort:
     """Say which ONNX Runtime session you ship.
 
     `optimization_level`: "none", "basic", "extended", "layout" or "all". `threads`: intra-op threads; None means one.
-    `config`: SessionOptions config entries. `disabled_optimizers`: pass names, each must exist.
+    `config`: SessionOptions config entries, each of a key that ORT knows. `disabled_optimizers`: pass names, each must
+    exist. `custom_op_libraries`: shared libraries with custom operators, relative to the target's folder; they are the
+    user's own code.
     """
 
     providers: Sequence[str] = ("CPUExecutionProvider",)
@@ -107,6 +109,7 @@ class Ort:
     threads: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     disabled_optimizers: Sequence[str] = ()
+    custom_op_libraries: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuse a level that does not exist and a bare text where a list is meant."""
@@ -114,7 +117,7 @@ class Ort:
             raise InvalidTarget(
                 "declare", f"optimization_level {self.optimization_level!r} is unknown", f"use one of {LEVELS}"
             )
-        for name in ("providers", "disabled_optimizers"):
+        for name in ("providers", "disabled_optimizers", "custom_op_libraries"):
             if isinstance(getattr(self, name), str):
                 raise InvalidTarget("declare", f"Ort.{name} is a text", "give a list of names")
 
@@ -128,33 +131,52 @@ class Target:
     """Declare the pair under test; see README, "A target of your own", for every field.
 
     `module`: nn.Module, ScriptModule, ExportedProgram or any callable on tensors. `inputs`: name -> tensor or array, in
-    forward's order; the first seed, and what export sees. `onnx`: None (fuzzparity exports), a path, bytes, a
-    ModelProto, or a callable that returns one of these.
+    forward's order; the first seed, and what export sees. `kwargs`: the same, given by keyword. Both may hold nested
+    lists, tuples and dicts of tensors, whose leaves are inputs "name.0.key"; None, numbers and texts in them are
+    constants. `onnx`: None (fuzzparity exports), a path, bytes, a ModelProto, or a callable that returns one of these.
     """
 
     module: Any
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     outputs: Sequence[str] | None = None
     onnx: Any = None
     export: Export = field(default_factory=Export)
     ort: Ort = field(default_factory=Ort)
     dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None
+    dtypes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # each combination is a build of its own
     ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     allow_nonfinite: bool = True
     valid: Callable[[dict[str, Any]], bool] | None = None
     seeds: Callable[[], Iterable[Mapping[str, Any]]] | None = None
-    tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)
+    read: Callable[[str], Mapping[str, Any] | Iterable[Mapping[str, Any]]] | None = None  # one file of the user's
+    tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)  # by output or slice: "boxes[..., :4]"
+    compare_where: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None  # output -> mask of what counts
+    carry: Mapping[str, str] = field(default_factory=dict)  # output -> the input it becomes in the next step
+    reset: Callable[[Any], None] | None = None  # how to reset a module that keeps state; called with the module
+    opaque_inputs: Sequence[str] = ()  # left as in the seeds
+    batch: str | None = None  # the dim along which rows are independent; None: inferred, and proven
     confidential: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what can be seen to be wrong without loading anything."""
-        if not isinstance(self.inputs, Mapping) or not self.inputs:
+        for field_name in ("inputs", "kwargs"):
+            given = getattr(self, field_name)
+            if not isinstance(given, Mapping) or not all(isinstance(name, str) and name for name in given):
+                raise InvalidTarget(
+                    "declare",
+                    f"{field_name} is {type(given).__name__} {given!r:.80}",
+                    "give a dict of name -> tensor, in forward's order",
+                )
+        names = self.input_names
+        if not names:
             raise InvalidTarget(
-                "declare",
-                f"inputs is {type(self.inputs).__name__} {self.inputs!r:.80}",
-                "give a dict of name -> tensor, in forward's order",
+                "declare", "the target has no input that is a tensor", "give a dict of name -> tensor as `inputs`"
             )
+        if len(set(names)) != len(names):
+            twice = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
+            raise InvalidTarget("declare", f"two inputs are named {twice}", "name each input once, kwargs included")
         if not callable(self.module):
             hint = "a state_dict is weights only; build the module and load them" if _is_state(self.module) else ""
             raise InvalidTarget(
@@ -162,16 +184,61 @@ class Target:
                 f"module is {type(self.module).__name__}, which cannot be called",
                 hint or "give an nn.Module, a TorchScript module, an ExportedProgram or a callable on tensors",
             )
-        for name in self.ranges:
-            if name not in self.inputs:
-                raise InvalidTarget(
-                    "declare", f"ranges names input {name!r}", f"the inputs are {', '.join(map(repr, self.inputs))}"
-                )
+        self._require_inputs("ranges", self.ranges)
+        self._require_inputs("dtypes", self.dtypes)
+        self._require_inputs("opaque_inputs", self.opaque_inputs)
+        self._require_inputs("carry", self.carry.values())
+        if isinstance(self.opaque_inputs, str):
+            raise InvalidTarget("declare", "opaque_inputs is a text", "give a list of names")
         for name, policy in self.tolerances.items():
             if isinstance(policy, str) and policy not in POLICIES:
                 raise InvalidTarget(
                     "declare", f"tolerance {policy!r} of {name!r} is no policy", f"policies: {', '.join(POLICIES)}"
                 )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the names of the flattened inputs, in forward's order, those given by keyword last."""
+        given = {**self.inputs, **self.kwargs}
+        return tuple(path for name, value in given.items() for path, _ in leaves(value, name))
+
+    def _require_inputs(self, field_name: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.input_names:
+                raise InvalidTarget(
+                    "declare",
+                    f"{field_name} names input {name!r}",
+                    f"the inputs are {', '.join(map(repr, self.input_names))}",
+                )
+
+
+def is_constant(value: Any) -> bool:
+    """Tell whether an argument of forward is passed on as it is, and never mutated."""
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield ("name.0.key", leaf) of every leaf of nested dicts, lists and tuples that is no constant."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from leaves(part, f"{name}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, part in enumerate(value):
+            yield from leaves(part, f"{name}.{index}")
+    elif not is_constant(value):
+        yield name, value
+
+
+def rebuild(value: Any, name: str, leaf: Callable[[str], Any]) -> Any:
+    """Return a structure like `value` with `leaf(path)` in the place of every leaf that `leaves` yields."""
+    if isinstance(value, Mapping):
+        return {key: rebuild(part, f"{name}.{key}", leaf) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [rebuild(part, f"{name}.{index}", leaf) for index, part in enumerate(value)]
+        if isinstance(value, tuple):
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return parts
+    return value if is_constant(value) else leaf(name)
 
 
 def _is_state(value: Any) -> bool:

@@ -169,14 +169,6 @@ class Target:
                     f"{field_name} is {type(given).__name__} {given!r:.80}",
                     "give a dict of name -> tensor, in forward's order",
                 )
-        names = self.input_names
-        if not names:
-            raise InvalidTarget(
-                "declare", "the target has no input that is a tensor", "give a dict of name -> tensor as `inputs`"
-            )
-        if len(set(names)) != len(names):
-            twice = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
-            raise InvalidTarget("declare", f"two inputs are named {twice}", "name each input once, kwargs included")
         if not callable(self.module):
             hint = "a state_dict is weights only; build the module and load them" if _is_state(self.module) else ""
             raise InvalidTarget(
@@ -184,6 +176,17 @@ class Target:
                 f"module is {type(self.module).__name__}, which cannot be called",
                 hint or "give an nn.Module, a TorchScript module, an ExportedProgram or a callable on tensors",
             )
+        names = self.input_names
+        if not names:
+            given = ", ".join(f"input {n!r} is {type(v).__name__} {v!r:.60}" for n, v in self.inputs.items())
+            raise InvalidTarget(
+                "declare",
+                f"no tensor among the inputs: {given or 'there are none'}",
+                "give a tensor or a numpy array for each input, e.g. {'image': torch.zeros(1, 3, 8, 8)}",
+            )
+        if len(set(names)) != len(names):
+            twice = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
+            raise InvalidTarget("declare", f"two inputs are named {twice}", "name each input once, kwargs included")
         self._require_inputs("ranges", self.ranges)
         self._require_inputs("dtypes", self.dtypes)
         self._require_inputs("opaque_inputs", self.opaque_inputs)

@@ -25,9 +25,9 @@ from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Refusal, Status, normalize_message
 from fuzzparity.sides.build import Exported, write_build
 from fuzzparity.sides.environment import environment, packages
-from fuzzparity.sides.files import given_onnx
 from fuzzparity.sides.graph import read_graph
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.onnx_files import given_onnx
 from fuzzparity.sides.ort_side import check_optimizers, check_providers
 from fuzzparity.sides.quiet import quietly
 from fuzzparity.sides.shapes import (

@@ -1,7 +1,7 @@
-"""Files: programs, ONNX files and seeds that a target or a command line names, read as data.
+"""Files: programs and seeds that a target or a command line names, read as data.
 
-The idea: a file may be wrong or from a stranger. Nothing here unpickles, every path of ONNX external data stays in
-the file's own folder, and a file that cannot be read is an error or a line in `skipped`, never silence.
+The idea: a file may be wrong or from a stranger. Nothing here unpickles, and a file that cannot be read is an error or
+a line in `skipped`, never silence.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import traceback
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import torch
-from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.errors import InvalidCase, InvalidTarget
-from fuzzparity.target import Target
 
 if TYPE_CHECKING:
     from fuzzparity.sides.load import LoadedTarget
@@ -68,98 +65,6 @@ def _weights(path: Path) -> str:
     if isinstance(found, Mapping) and found and all(isinstance(value, torch.Tensor) for value in found.values()):
         return f"a state_dict of {len(found)} tensors"
     return f"a {type(found).__name__}, not a program"
-
-
-def given_onnx(target: Target, folder: str) -> bytes | None:
-    """Return the bytes of the ONNX that a target gives, external data taken in; None when it is to be exported."""
-    given = target.onnx
-    if callable(given) and not isinstance(given, onnx.ModelProto):
-        try:
-            given = given()
-        except (Exception, SystemExit) as error:
-            raise InvalidTarget(
-                "onnx",
-                f"calling the target's onnx raised {type(error).__name__}: {_first_line(error)}",
-                "give a path, bytes, a ModelProto, or a callable that returns one of these",
-                traceback.format_exc(),
-            ) from None
-    if given is None and target.onnx is None:
-        return None
-    if isinstance(given, onnx.ModelProto):
-        return _serialized(given, "the target's ModelProto")
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        return _serialized(_parsed(bytes(given), "the target's onnx bytes"), "the target's onnx bytes")
-    if isinstance(given, (str, Path)):
-        return _read_onnx(Path(folder or ".") / given)
-    raise InvalidTarget(
-        "onnx",
-        f"onnx is {type(given).__name__} {given!r:.60}",
-        "give a path, bytes, a ModelProto, or a callable that returns one of these",
-    )
-
-
-def _read_onnx(path: Path) -> bytes:
-    if not path.is_file():
-        raise InvalidTarget("onnx", f"there is no file {path}", "give the path of an ONNX file")
-    model = _parsed(path.read_bytes(), str(path))
-    root = path.parent.resolve()
-    for tensor in _external(model):
-        location = ExternalDataInfo(tensor).location
-        pure = PurePosixPath(location)
-        if pure.is_absolute() or ".." in pure.parts or not (root / location).resolve().is_relative_to(root):
-            raise InvalidTarget(
-                "onnx",
-                f"{path} keeps external data at {location!r}, outside its own folder",
-                "put the data file beside the ONNX file and save it again",
-            )
-        if not (root / location).is_file():
-            raise InvalidTarget("onnx", f"{path} wants external data {location!r}", f"put that file into {root}")
-    try:
-        onnx.load_external_data_for_model(model, str(root))
-    except Exception as error:
-        raise InvalidTarget(
-            "onnx",
-            f"external data of {path} could not be read: {_first_line(error)}",
-            "save the model again with its data file",
-            traceback.format_exc(),
-        ) from None
-    return _serialized(model, str(path))
-
-
-def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    return (t for t in _get_all_tensors(model) if t.data_location == onnx.TensorProto.EXTERNAL)
-
-
-def _parsed(data: bytes, what: str) -> onnx.ModelProto:
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(data)
-    except Exception as error:
-        raise InvalidTarget(
-            "onnx",
-            f"{what} is no ONNX model ({type(error).__name__}: {_first_line(error)})",
-            "give a file written by torch.onnx.export or onnx.save",
-        ) from None
-    if not model.opset_import or not model.HasField("graph"):
-        raise InvalidTarget(
-            "onnx", f"{what} is no ONNX model: it has no graph or no opset", "give a file written by onnx.save"
-        )
-    return model
-
-
-def _serialized(model: onnx.ModelProto, what: str) -> bytes:
-    if any(True for _ in _external(model)):
-        raise InvalidTarget(
-            "onnx", f"{what} refers to external data files", "give the path of the ONNX file, so that they are found"
-        )
-    try:
-        return bytes(model.SerializeToString(deterministic=True))
-    except Exception as error:  # protobuf ends at 2 GiB
-        raise InvalidTarget(
-            "onnx",
-            f"{what} cannot be written as one message: {_first_line(error)}",
-            "models above 2 GiB are not supported yet; cut the model or use smaller weights",
-        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -232,16 +232,21 @@ def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def rebuild(value: Any, name: str, leaf: Callable[[str], Any]) -> Any:
-    """Return a structure like `value` with `leaf(path)` in the place of every leaf that `leaves` yields."""
+def rebuild(
+    value: Any, name: str, leaf: Callable[[str], Any], constant: Callable[[Any], Any] = lambda constant: constant
+) -> Any:
+    """Return a structure like `value` with `leaf(path)` in the place of every leaf that `leaves` yields.
+
+    Constants stay as they are, or become what `constant` gives for them.
+    """
     if isinstance(value, Mapping):
-        return {key: rebuild(part, f"{name}.{key}", leaf) for key, part in value.items()}
+        return {key: rebuild(part, f"{name}.{key}", leaf, constant) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [rebuild(part, f"{name}.{index}", leaf) for index, part in enumerate(value)]
+        parts = [rebuild(part, f"{name}.{index}", leaf, constant) for index, part in enumerate(value)]
         if isinstance(value, tuple):
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         return parts
-    return value if is_constant(value) else leaf(name)
+    return constant(value) if is_constant(value) else leaf(name)
 
 
 def _is_state(value: Any) -> bool:

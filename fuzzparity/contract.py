@@ -52,6 +52,7 @@ class InputContract:
     index_limit: int | None = None
     index_symbol: str = ""
     onnx_name: str = ""  # the ONNX input paired with it; empty when export dropped it
+    is_opaque: bool = False  # left as in the seeds: neither values nor dims are mutated
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ class Contract:
     """Describe every input of a target, and what the model's own text suggests to try.
 
     `sizes`: dims worth trying (ends of narrowed export ranges and their neighbours, kernel sizes, ...). `constants`:
-    numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits.
+    numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits. `batch`: the
+    symbol of the dim along which rows are said or thought to be independent; "" when there is none.
     """
 
     inputs: tuple[InputContract, ...]
     sizes: tuple[int, ...] = ()
     constants: tuple[float, ...] = ()
+    batch: str = ""
 
     def input(self, name: str) -> InputContract:
         """Return the contract of one input; KeyError when there is none."""

@@ -6,7 +6,7 @@ show is only realism and limits nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,12 +114,12 @@ def rounded(bound: float, dtype: np.dtype[Any]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
-    """Hold what the seeds show of one input."""
+class Spread:
+    """Hold what the seeds show of one input: ends of the finite values, smallest and largest size by axis."""
 
     low: float
     high: float
-    sizes: tuple[tuple[int, int], ...]  # smallest and largest size by axis
+    sizes: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +128,15 @@ class SeedStatistics:
 
     has_real_seeds: bool
     count: int
-    spreads: dict[str, _Spread] = field(default_factory=dict)
+    spreads: dict[str, Spread] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, seeds: Sequence[Case], has_real_seeds: bool) -> SeedStatistics:
-        """Gather the statistics of seeds; inputs whose rank changes from seed to seed have none."""
-        spreads: dict[str, _Spread] = {}
-        for name in seeds[0].inputs if seeds else ():
-            arrays = [seed.inputs[name] for seed in seeds if name in seed.inputs]
-            if len({array.ndim for array in arrays}) == 1:
-                spreads[name] = _spread_of(arrays)
-        return cls(has_real_seeds, len(seeds), spreads)
+    def of(cls, seeds: Iterable[Case], has_real_seeds: bool) -> SeedStatistics:
+        """Gather the statistics of seeds, one after the other; inputs whose rank changes have none."""
+        tally = SeedTally()
+        for seed in seeds:
+            tally.add(seed)
+        return tally.statistics(has_real_seeds)
 
     def realism(self, contract: Contract, case: Case) -> Realism:
         """Tell whether a case is near the seeds, wild, or unknown without real seeds."""
@@ -152,7 +150,7 @@ class SeedStatistics:
                 return Realism.WILD
         return Realism.NEAR
 
-    def _has_near_shape(self, item: InputContract, array: Array, spread: _Spread) -> bool:
+    def _has_near_shape(self, item: InputContract, array: Array, spread: Spread) -> bool:
         if not array.ndim == len(spread.sizes) == len(item.dims):
             return False
         for size, (low, high), dim in zip(array.shape, spread.sizes, item.dims, strict=True):
@@ -162,19 +160,42 @@ class SeedStatistics:
         return True
 
 
-def _spread_of(arrays: Sequence[Array]) -> _Spread:
-    lows, highs = [], []
-    for array in arrays:
-        finite = _finite_part(array)
-        if finite.size:
-            low, high = extremes(finite)
-            lows.append(float(low))
-            highs.append(float(high))
-    sizes = tuple((min(axis), max(axis)) for axis in zip(*(array.shape for array in arrays), strict=True))
-    return _Spread(min(lows, default=0.0), max(highs, default=0.0), sizes)
+class SeedTally:
+    """Gather `SeedStatistics` from cases that come one by one and are not kept: all of a validation set counts."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self.count = 0
+        self._spreads: dict[str, Spread | None] = {}  # None: the rank changes from seed to seed
+        self._has_values: set[str] = set()  # inputs of which a finite value was seen
+
+    def add(self, case: Case) -> None:
+        """Take in one seed."""
+        self.count += 1
+        for name, array in case.inputs.items():
+            ends = _finite_ends(array)
+            sizes = tuple((size, size) for size in array.shape)
+            fresh = Spread(*(ends or (0.0, 0.0)), sizes)
+            known = self._spreads.get(name, fresh)
+            if known is None or len(known.sizes) != len(sizes):
+                self._spreads[name] = None
+                continue
+            low, high = known.low, known.high
+            if ends is not None:
+                has_values = name in self._has_values
+                low = min(low, fresh.low) if has_values else fresh.low
+                high = max(high, fresh.high) if has_values else fresh.high
+                self._has_values.add(name)
+            pairs = zip(known.sizes, array.shape, strict=True)
+            self._spreads[name] = Spread(low, high, tuple((min(a, size), max(b, size)) for (a, b), size in pairs))
+
+    def statistics(self, has_real_seeds: bool) -> SeedStatistics:
+        """Return what was gathered so far."""
+        spreads = {name: spread for name, spread in self._spreads.items() if spread is not None}
+        return SeedStatistics(has_real_seeds, self.count, spreads)
 
 
-def _has_near_values(array: Array, spread: _Spread) -> bool:
+def _has_near_values(array: Array, spread: Spread) -> bool:
     if array.size == 0 or array.dtype.kind not in "fiuV":
         return True
     if not is_finite(array):
@@ -184,11 +205,14 @@ def _has_near_values(array: Array, spread: _Spread) -> bool:
     return spread.low - margin <= float(low) and float(high) <= spread.high + margin
 
 
-def _finite_part(array: Array) -> Array:
-    if array.dtype.kind == "b" or array.dtype.kind == "c":
-        return np.zeros(0)
-    if not is_float(array.dtype):
-        return array
-    wide = array.astype(np.float32) if array.dtype.kind == "V" else array
-    part: Array = wide[np.isfinite(wide)]
-    return part
+def _finite_ends(array: Array) -> tuple[float, float] | None:
+    """Return the smallest and largest finite value of an array, None without any; flags and complex count as 0."""
+    if array.dtype.kind == "b" or array.dtype.kind == "c" or array.size == 0:
+        return None
+    if is_float(array.dtype):
+        wide = array.astype(np.float32) if array.dtype.kind == "V" else array
+        array = wide if np.isfinite(wide).all() else wide[np.isfinite(wide)]
+    if array.size == 0:
+        return None
+    low, high = extremes(array)
+    return float(low), float(high)

@@ -8,7 +8,7 @@ from contracts import DTYPES, one_input, seed_for
 
 from fuzzparity.case import Case
 from fuzzparity.contract import Contract, Dim, InputContract
-from fuzzparity.generate.contract import SeedStatistics, breach
+from fuzzparity.generate.contract import SeedStatistics, SeedTally, breach
 from fuzzparity.verdict import Realism
 
 PAIR = Contract(
@@ -92,3 +92,15 @@ def test_a_declared_range_is_realistic_only_while_seeds_are_few() -> None:
     seeds = [Case({"x": np.linspace(-1, 1, 4, dtype=np.float32)})] * 4
     assert SeedStatistics.of(seeds[:3], True).realism(contract, longer) is Realism.NEAR
     assert SeedStatistics.of(seeds, True).realism(contract, longer) is Realism.WILD
+
+
+def test_statistics_grow_case_by_case_and_a_seed_without_finite_values_moves_no_end() -> None:
+    tally = SeedTally()
+    for values in ([np.nan, np.inf], [3.0, np.nan], [5.0, 4.0]):
+        tally.add(Case({"x": np.array([values], np.float32), "y": np.zeros(len(values))}))
+    tally.add(Case({"x": np.full((3, 1), 9, np.float32), "y": np.zeros((1, 1))}))
+    found = tally.statistics(True)
+    assert found.count == 4
+    assert (found.spreads["x"].low, found.spreads["x"].high) == (3.0, 9.0)
+    assert found.spreads["x"].sizes == ((1, 3), (1, 2))
+    assert "y" not in found.spreads, "its rank changes"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -24,9 +25,10 @@ import torch
 
 from fuzzparity.case import Array, Case
 from fuzzparity.errors import FuzzparityError, InvalidTarget
+from fuzzparity.sides.call import Call
 from fuzzparity.sides.files import load_program
 from fuzzparity.sides.tensors import to_array
-from fuzzparity.target import Target
+from fuzzparity.target import Target, leaves
 
 DEFAULT_NAME = "target"
 
@@ -47,6 +49,11 @@ class LoadedTarget:
     seed: Case
     module: Callable[..., Any]
     device: str = "cpu"
+
+    @functools.cached_property
+    def call(self) -> Call:
+        """Return how a case becomes the arguments of the module."""
+        return Call.of(self.target)
 
 
 def load_target(
@@ -71,17 +78,16 @@ def load_target(
             target = dataclasses.replace(target, onnx=str(Path(onnx).absolute()))
     module = target.module.module() if isinstance(target.module, torch.export.ExportedProgram) else target.module
     notes = _in_eval_mode(module)
-    return LoadedTarget(target, target.name or name, spec, folder, notes, first_seed(target), module)
+    seed = first_seed(target)
+    Call.of(target).require(module)
+    return LoadedTarget(target, target.name or name, spec, folder, notes, seed, module)
 
 
 def first_seed(target: Target) -> Case:
-    """Return the target's inputs as a case; order is kept."""
-    inputs = {}
-    for name, value in target.inputs.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidTarget("inputs", f"an input is named {name!r}", "name inputs by text, as in {'image': x}")
-        inputs[name] = as_array(name, value)
-    return Case(inputs)
+    """Return the target's inputs as a flat case, those given by keyword last; order is kept."""
+    given = {**target.inputs, **target.kwargs}
+    flat = (leaf for name, value in given.items() for leaf in leaves(value, name))
+    return Case({name: as_array(name, value) for name, value in flat})
 
 
 def as_array(name: str, value: Any) -> Array:

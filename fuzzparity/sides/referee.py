@@ -19,9 +19,9 @@ from torch.utils import _pytree
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
+from fuzzparity.sides.guard import StateGuard
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, to_tensor
-from fuzzparity.sides.torch_side import StateGuard
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 _PLAIN_RUNS = 15  # without the mode, before both are compared again
@@ -41,6 +41,8 @@ class Referee:
                 self._module = _in_double(loaded)
         except Exception as error:
             self.missing = _reason("the module cannot be copied to float64", error)
+        self._call = loaded.call
+        self._reset = loaded.target.reset
         self._state = StateGuard(self._module)
         # TorchScript compiles what it has run twice, unless a mode watches
         self._plain = _PlainRuns(are_possible=not isinstance(self._module, torch.jit.ScriptModule))
@@ -82,10 +84,13 @@ class Referee:
             if mode is not None:
                 for tensor in tensors:
                     mode.see(tensor)
+            args, kwargs = self._call.arguments(tensors)
+            if self._reset is not None:
+                self._reset(self._module)
             # where a target uses torch.compile, neither the copy nor the code of the mode is to be compiled
             uncompiled = torch.compiler.set_stance("force_eager")
             with torch.no_grad(), default_float64(), uncompiled, mode or contextlib.nullcontext():
-                result = self._module(*tensors)
+                result = self._module(*args, **kwargs)
             outputs = flatten_outputs(result)
         except (Exception, SystemExit) as error:
             self.missing = _reason("the module does not run in float64", error)

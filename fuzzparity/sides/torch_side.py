@@ -10,12 +10,12 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message, readable_message
+from fuzzparity.sides.guard import StateGuard
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, output_names, to_array, to_tensor
 
@@ -25,7 +25,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 class TorchSide:
     """Run cases on the target's own module.
 
-    `mutates_inputs` and `keeps_state` turn true when a run wrote to its inputs or to the module's buffers.
+    `mutates_inputs` and `keeps_state` turn true when a run wrote to its inputs or to what the module holds.
     """
 
     def __init__(self, loaded: LoadedTarget, output_names: Sequence[str] | None = None) -> None:
@@ -36,23 +36,33 @@ class TorchSide:
         self._module = loaded.module
         if self._is_moved and isinstance(loaded.module, torch.nn.Module):
             self._module = loaded.module.to(self._device)
+        self._call = loaded.call
+        self._reset = loaded.target.reset
         self._state = StateGuard(loaded.module)
 
     @property
     def keeps_state(self) -> bool:
-        """Tell whether a run has changed the module's parameters or buffers."""
+        """Tell whether a run has changed the module."""
         return self._state.was_changed
 
+    @property
+    def state_note(self) -> str:
+        """Return what to say of a module that keeps state; "" where no run has changed it."""
+        return self._state.note
+
     def run(self, case: Case) -> Execution:
-        """Run one case; inputs go by position, in the case's order."""
+        """Run one case; its arrays, in the order of the target's flattened inputs, become the call's arguments."""
         started = perf_counter()
         try:
             tensors = self._tensors(case)
+            args, kwargs = self._call.arguments(tensors)
+            if self._reset is not None:
+                self._reset(self._module)
             started = perf_counter()
             # no_grad and not inference_mode: inference tensors have no version counter, by which writes are detected,
             # and a module that stores one in a buffer could not be exported or trained after it
             with torch.no_grad():
-                result = self._module(*tensors)
+                result = self._module(*args, **kwargs)
             seconds = perf_counter() - started
             outputs = flatten_outputs(result)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
@@ -64,8 +74,11 @@ class TorchSide:
 
     def names(self, case: Case) -> tuple[str, ...]:
         """Return the output names that the module itself gives (dict keys, fields); "" for a place without one."""
+        args, kwargs = self._call.arguments(self._tensors(case))
+        if self._reset is not None:
+            self._reset(self._module)
         with torch.no_grad():
-            result = self._module(*self._tensors(case))
+            result = self._module(*args, **kwargs)
         self._state.restore()
         return output_names(result)
 
@@ -82,32 +95,6 @@ class TorchSide:
 
 def _bytes(array: Array) -> bytes:
     return array.astype(array.dtype.newbyteorder("="), copy=False).tobytes()
-
-
-class StateGuard:
-    """Remember the buffers of a module, and put back those that a run wrote to or replaced."""
-
-    def __init__(self, module: Any) -> None:
-        self.was_changed = False
-        self._entries: list[tuple[dict[str, Any] | None, str, torch.Tensor, torch.Tensor, int]] = []
-        for part in module.modules() if isinstance(module, torch.nn.Module) else ():
-            owner = None if isinstance(part, torch.jit.ScriptModule) else part._buffers
-            for name, tensor in part.named_buffers(recurse=False):
-                self._entries.append((owner, name, tensor, tensor.detach().clone(), tensor._version))
-
-    def restore(self) -> None:
-        """Put every buffer back as it was at the start."""
-        for place, (owner, name, tensor, original, version) in enumerate(self._entries):
-            if tensor._version == version and (owner is None or owner.get(name) is tensor):
-                continue
-            self.was_changed = True
-            with torch.no_grad():
-                if tensor.shape != original.shape:
-                    tensor.resize_(original.shape)
-                tensor.copy_(original)
-            if owner is not None:
-                owner[name] = tensor
-            self._entries[place] = (owner, name, tensor, original, tensor._version)
 
 
 def refused(side: str, error: BaseException, seconds: float = 0.0, phase: str = "run") -> Execution:

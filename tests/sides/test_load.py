@@ -17,7 +17,7 @@ import torch
 from fuzzparity import Target
 import near
 def target():
-    return Target(module=torch.nn.Linear(3, 2), inputs={"x": torch.zeros(1, 3), "w": torch.ones(2).bfloat16()})
+    return Target(module=torch.nn.Bilinear(3, 2, 2), inputs={"x": torch.zeros(1, 3), "w": torch.ones(2).bfloat16()})
 other = target()
 """
 

@@ -106,6 +106,27 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Testimony:
+    """Hold what one arbiter said: `sides_with` is "torch", "ort", "neither", or "" for no vote."""
+
+    arbiter: str
+    sides_with: str
+    said: str = ""  # its answer or its refusal, in few words
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Say how blame is known: what each arbiter said, the node it leads to, and a workaround where one was seen."""
+
+    how: str
+    testimonies: tuple[Testimony, ...] = ()
+    workaround: str = ""
+    op: str = ""
+    onnx_node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Answer for one output and kind. `output` is a name, or None for the whole case (crash, error_split, ...)."""
 
@@ -118,6 +139,7 @@ class Verdict:
     evidence: Evidence | None = None
     blame: str = "unknown"
     headline: str = ""
+    attribution: Attribution | None = None
 
 
 @dataclass(frozen=True, slots=True)

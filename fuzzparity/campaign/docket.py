@@ -30,6 +30,7 @@ from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
 _MINIMIZE_EXECUTIONS = 4000
+_BLAME_SECONDS = 30.0
 _LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
 _MOST_DEATHS = 2  # investigations killed from outside (with the loader, by the kernel) are started again
 _LABEL = "investigate"
@@ -131,6 +132,7 @@ class Docket:
                 work.suspect,
                 minimize_executions=int(_MINIMIZE_EXECUTIONS * share),
                 minimize_seconds=seconds,
+                blame_seconds=_BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds),
             )
             child = self.prepared.pool.launch(
                 "fuzzparity.explain.investigate:investigate", (spec,), limits=self.prepared.limits, label=_LABEL
@@ -237,6 +239,9 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
 def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     """Return where a finding lies as far as verdict and ORT's own message tell."""
     index = verdict.comparison.index if verdict.comparison else None
+    known = verdict.attribution
+    if known is not None and known.op:
+        return Where(op=known.op, onnx_node=known.onnx_node, output=verdict.output or "", index=index)
     told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
     if told is None:
         return Where(output=verdict.output or "", index=index)

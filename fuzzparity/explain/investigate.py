@@ -1,4 +1,4 @@
-"""Investigate: confirm one suspect in fresh sessions, alone, then minimize it.
+"""Investigate: confirm one suspect in fresh sessions, alone, minimize it, then ask which part is at fault.
 
 The idea: this job runs in a clean child of the loader that opens no session itself. Every run that may kill its
 process is forked from it, so a crash is an answer like any other; a campaign, `explain` and `replay --current` call
@@ -7,6 +7,9 @@ the same code.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fuzzparity.explain.blaming import blamed
 from fuzzparity.explain.minimizing import smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
 from fuzzparity.explain.records import (
@@ -21,12 +24,22 @@ from fuzzparity.work.loader import Context
 
 
 def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
-    """Confirm a suspect, tell the parent, minimize it, and run the smallest case once more in a fresh session."""
-    suspect = spec.suspect
+    """Confirm a suspect, tell the parent, minimize it, run the smallest case in a fresh session and blame a part."""
     confirmation = confirm(context, spec)
     context.send(confirmation)
     if not confirmation.reproduced:
-        return Investigation(suspect, confirmation, suspect.case)
+        return Investigation(spec.suspect, confirmation, spec.suspect.case)
+    found = _minimized(context, spec, confirmation)
+    if found.verdict is None or found.expected is None or found.actual is None:
+        return found
+    verdict = blamed(
+        context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
+    )
+    return replace(found, verdict=verdict)
+
+
+def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Investigation:
+    suspect = spec.suspect
     found = smallest(context, spec, confirmation)
     case = found.case
     if case == suspect.case and not spec.twin.is_built:  # nothing smaller, and confirmed a moment ago

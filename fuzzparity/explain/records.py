@@ -60,6 +60,7 @@ class InvestigateSpec:
     tries: int = 2
     minimize_executions: int = 3000
     minimize_seconds: float = 20.0
+    blame_seconds: float = 30.0  # no arbiter is asked after them; 0 asks none
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Blame: which part is at fault, by what arbiters say; never by rule of thumb."""

@@ -1,0 +1,118 @@
+"""Decide: from what the arbiters said to the part at fault, and how that is known.
+
+The idea: the way from the module to ORT's answer has stages: capture, translation to ONNX, graph passes, kernels. The
+first stage whose own result already is ORT's answer is the part at fault. A stage that could not be asked is no vote,
+and where the votes leave more than one part, blame stays "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fuzzparity.execution import ORT, TORCH
+from fuzzparity.verdict import Testimony
+
+# arbiters, in the order of the way
+CAPTURED = "captured program"
+DECOMPOSED = "decomposed program"
+TRACED = "traced module"
+REFERENCE = "ONNX reference"
+UNOPTIMIZED = "ORT without optimization"
+OPTIMIZED = "ORT"  # at the target's own level, again and alone
+OTHER_EXPORTER = "other exporter"
+UNSIMPLIFIED = "export with optimize=False"
+FRESH_EXPORT = "fresh export"
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """Hold what the arbiters said, and what follow-up questions found."""
+
+    testimonies: tuple[Testimony, ...]
+    is_given: bool = False  # the ONNX file was given, not exported here
+    passes: tuple[str, ...] = ()  # the smallest set of passes whose absence heals
+    op: str = ""  # the first node at which the kernel leaves the reference
+    node: str = ""
+
+    def of(self, arbiter: str) -> str:
+        """Return the side with which an arbiter agrees; "" for no vote."""
+        return next((t.sides_with for t in self.testimonies if t.arbiter == arbiter), "")
+
+
+def decide(votes: Votes) -> tuple[str, str]:
+    """Return (blame, how it is known)."""
+    captured = votes.of(CAPTURED) or votes.of(TRACED)
+    if captured == ORT:
+        name = CAPTURED if votes.of(CAPTURED) else TRACED
+        return "capture", f"the {name}, run in torch, already gives ORT's answer"
+    if votes.of(UNOPTIMIZED) == TORCH:
+        if votes.passes:
+            joined = "+".join(votes.passes)
+            alone = "alone " if len(votes.passes) == 1 else "together "
+            return (
+                f"optimizer:{joined}",
+                f"ORT without optimization gives torch's answer; without {' and '.join(votes.passes)} {alone}"
+                "it is healed",
+            )
+        return "optimizer:unknown", "ORT without optimization gives torch's answer; no set of passes heals it"
+    if votes.of(DECOMPOSED) == ORT:
+        return "export", "the captured program is right; after decomposition it gives ORT's answer"
+    reference = votes.of(REFERENCE)
+    if reference == ORT:
+        if votes.is_given:
+            return "onnx_file", _given_text(votes)
+        right = (
+            f"the {CAPTURED if votes.of(CAPTURED) else TRACED} gives torch's answer and " if captured == TORCH else ""
+        )
+        return "export", f"{right}the ONNX reference gives ORT's: the model says something else than the module"
+    if reference == TORCH and votes.of(UNOPTIMIZED) in (ORT, "neither"):
+        return _kernel(votes, "the ONNX reference gives torch's answer, ORT differs at every level")
+    if votes.op and votes.of(UNOPTIMIZED) == ORT:
+        return _kernel(votes, "run alone on the same values, this node differs from the ONNX reference")
+    if votes.of(UNSIMPLIFIED) == TORCH:
+        return "export", "exported with optimize=False it is healed: the exporter's own simplification is wrong"
+    if votes.is_given and votes.of(FRESH_EXPORT) == TORCH and votes.of(UNOPTIMIZED) == ORT:
+        return "onnx_file", _given_text(votes)
+    return "unknown", "the arbiters leave more than one part: " + said_of(votes.testimonies)
+
+
+def _kernel(votes: Votes, how: str) -> tuple[str, str]:
+    if not votes.op:
+        return "unknown", f"{how}; no single node shows it alone"
+    place = f" at node {votes.node}" if votes.node else ""
+    return f"kernel:{votes.op}", f"{how}{place}"
+
+
+def _given_text(votes: Votes) -> str:
+    text = "the ONNX reference gives ORT's answer: the given file means something else than the module"
+    return f"{text}; exporting again heals it" if votes.of(FRESH_EXPORT) == TORCH else text
+
+
+def said_of(testimonies: Sequence[Testimony]) -> str:
+    """Return the votes as one line."""
+    parts = [f"{t.arbiter}: {t.sides_with or 'no vote'}" for t in testimonies]
+    return ", ".join(parts)
+
+
+def workaround(blame: str, votes: Votes, costs: Mapping[str, float]) -> str:
+    """Return what to do until it is fixed, with its measured cost (`costs`: what -> time relative to now)."""
+    part, _, detail = blame.partition(":")
+    if part == "optimizer" and votes.passes:
+        names = ", ".join(repr(name) for name in votes.passes)
+        return f"Ort(disabled_optimizers=[{names}]){_cost(costs, 'disabled')}"
+    if part == "optimizer":
+        return f"Ort(optimization_level='none'){_cost(costs, 'none')}"
+    if part in ("capture", "export") and votes.of(OTHER_EXPORTER) == TORCH:
+        return f"the other exporter gives torch's answer{_cost(costs, 'other')}"
+    if part == "export" and votes.of(UNSIMPLIFIED) == TORCH:
+        return f"Export(optimize=False){_cost(costs, 'unsimplified')}"
+    if part == "onnx_file" and votes.of(FRESH_EXPORT) == TORCH:
+        return "export the module again"
+    if part == "kernel" and detail:
+        return f"avoid {detail} on such inputs, or compute this part in torch"
+    return ""
+
+
+def _cost(costs: Mapping[str, float], what: str) -> str:
+    return f" ({costs[what]:.2f} times the time of a run now)" if what in costs else ""

@@ -1,0 +1,173 @@
+"""Blaming: ask arbiters about one confirmed finding until one part is left.
+
+The idea: cheap arbiters first, and each next one only where it can still change the answer. What every one said is
+kept with the verdict, so that a reader can check how blame is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuzzparity.blame import decide as words
+from fuzzparity.blame.decide import Votes, decide
+from fuzzparity.blame.witness import sides_with
+from fuzzparity.case import Case
+from fuzzparity.execution import ORT, TORCH, Execution
+from fuzzparity.explain.arbiters import Bench
+from fuzzparity.explain.records import TwinSpec
+from fuzzparity.target import Export
+from fuzzparity.verdict import Attribution, Grade, Kind, Testimony, Verdict
+from fuzzparity.work.loader import Context
+
+BLAMED_KINDS = frozenset(
+    {
+        Kind.CRASH,
+        Kind.HANG,
+        Kind.LOAD_ERROR,
+        Kind.ERROR_SPLIT,
+        Kind.BRANCH_SPLIT,
+        Kind.SHAPE,
+        Kind.DTYPE,
+        Kind.NONFINITE,
+        Kind.DECISION,
+        Kind.NUMERIC,
+    }
+)
+
+
+def may_blame(verdict: Verdict) -> bool:
+    """Tell whether arbiters are worth asking: a bug whose part is not plain yet."""
+    return verdict.grade is Grade.BUG and verdict.blame == "unknown" and verdict.kind in BLAMED_KINDS
+
+
+def blamed(
+    context: Context,
+    spec: TwinSpec,
+    case: Case,
+    verdict: Verdict,
+    expected: Execution,
+    actual: Execution,
+    *,
+    seconds: float,
+) -> Verdict:
+    """Return the verdict with its blame and how it is known; unchanged where no arbiter could be asked.
+
+    `seconds` bounds the asking: no arbiter is started after them.
+    """
+    if not may_blame(verdict) or not spec.is_built:
+        return verdict
+    inquiry = _Inquiry(Bench(context, spec, case), spec, verdict, expected, actual, time.monotonic() + seconds)
+    inquiry.ask_all()
+    votes = inquiry.votes()
+    blame, how = decide(votes)
+    attribution = Attribution(
+        how, votes.testimonies, words.workaround(blame, votes, inquiry.costs), votes.op, votes.node
+    )
+    return replace(verdict, blame=blame, attribution=attribution)
+
+
+class _Inquiry:
+    """Ask arbiters one after the other and keep what they say."""
+
+    def __init__(
+        self, bench: Bench, spec: TwinSpec, verdict: Verdict, expected: Execution, actual: Execution, deadline: float
+    ) -> None:
+        self._bench = bench
+        self._verdict = verdict
+        self._expected, self._actual = expected, actual
+        self._deadline = deadline
+        names = spec.facts.outputs
+        self._output = names.index(verdict.output) if verdict.output in names else None
+        self._said: dict[str, Testimony] = {}
+        self._passes: tuple[str, ...] = ()
+        self._node: tuple[str, str] | None = None
+        self.costs: dict[str, float] = {}
+
+    def votes(self) -> Votes:
+        """Return all that was said."""
+        op, node = self._node or ("", "")
+        return Votes(tuple(self._said.values()), self._bench.is_given, self._passes, op, node)
+
+    def ask_all(self) -> None:
+        """Ask in an order in which a clear answer comes early."""
+        bench = self._bench
+        if self._ask(words.UNOPTIMIZED, lambda: bench.on_ort(replace(bench.ort, optimization_level="none"))) == TORCH:
+            self._bisect()
+            return
+        if not bench.is_given and self._ask_capture() == ORT:
+            self._ask_other_exporter()
+            return
+        reference = self._ask(words.REFERENCE, bench.reference)
+        if reference == TORCH or (reference == "" and self._verdict.kind in (Kind.CRASH, Kind.HANG)):
+            self._node = bench.guilty_node() if self._has_time else None
+        if reference != TORCH and not bench.is_given:
+            self._ask_export()
+        elif reference != TORCH:
+            self._ask(words.FRESH_EXPORT, lambda: bench.exported_again(Export()))
+
+    def _ask_capture(self) -> str:
+        if self._bench.exporter == "torchscript":
+            return self._ask(words.TRACED, self._bench.traced)
+        return self._ask(words.CAPTURED, self._bench.captured)
+
+    def _ask_export(self) -> None:
+        """Ask what tells the exporter's own steps apart, where the reference did not say enough."""
+        bench = self._bench
+        is_dynamo = bench.exporter == "dynamo"
+        if is_dynamo and not self._vote(words.REFERENCE):
+            self._ask(words.DECOMPOSED, lambda: bench.captured(decomposed=True))
+        self._ask_other_exporter()
+        if is_dynamo and not any(self._vote(name) == ORT for name in (words.REFERENCE, words.DECOMPOSED)):
+            self._ask(words.UNSIMPLIFIED, lambda: bench.exported_again(replace(bench.export, optimize=False)))
+
+    def _ask_other_exporter(self) -> None:
+        bench = self._bench
+        other = "torchscript" if bench.exporter == "dynamo" else "dynamo"
+        self._ask(words.OTHER_EXPORTER, lambda: bench.exported_again(Export(exporter=other)))
+
+    def _bisect(self) -> None:
+        """Find the passes at fault, and what it costs to do without them."""
+        bench = self._bench
+        if not self._has_time:
+            return
+        found = bench.healing(bench.acting_passes(), lambda answer: self._sides(answer) == TORCH)
+        if found is None:
+            return
+        self._passes = found
+        disabled = (*bench.ort.disabled_optimizers, *found)
+        without = bench.on_ort(replace(bench.ort, disabled_optimizers=disabled), timed=True)
+        now = bench.on_ort(bench.ort, timed=True)
+        if now.is_ok and without.is_ok and now.seconds > 0:
+            self.costs["disabled"] = without.seconds / now.seconds
+
+    @property
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._deadline
+
+    def _vote(self, arbiter: str) -> str:
+        said = self._said.get(arbiter)
+        return said.sides_with if said is not None else ""
+
+    def _sides(self, answer: Execution) -> str:
+        return sides_with(self._verdict.kind, self._output, self._expected, self._actual, answer)
+
+    def _ask(self, arbiter: str, run: Callable[[], Execution]) -> str:
+        """Ask one arbiter and return the side with which it agrees; "" when time is over or it has no vote."""
+        if not self._has_time:
+            return ""
+        answer = run()
+        side = "" if _is_no_vote(arbiter, answer) else self._sides(answer)
+        said = answer.refusal.said[:200] if answer.refusal is not None else answer.status.value
+        self._said[arbiter] = Testimony(arbiter, side, said, answer.seconds)
+        return side
+
+
+def _is_no_vote(arbiter: str, answer: Execution) -> bool:
+    """Tell whether an arbiter failed for a reason of its own: it could not be made, or lacks an operator."""
+    if answer.is_ok:
+        return False
+    if arbiter == words.REFERENCE:
+        return True  # a specification that raises may lack an operator or a type: only its answers count
+    return answer.phase == "load" and arbiter != words.UNOPTIMIZED

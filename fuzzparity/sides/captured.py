@@ -1,0 +1,70 @@
+"""Captured: the module as an exporter sees it, still run in torch: exported, decomposed, or traced.
+
+The idea: where the captured program already gives ORT's answer, nothing that comes after capture is at fault. Guards
+are not checked: ONNX keeps none, so what counts is what the program would answer without them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from fuzzparity.sides.call import Call
+from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.quiet import quietly
+from fuzzparity.sides.shapes import asked_dims, dynamo_shapes
+from fuzzparity.sides.tensors import to_tensor
+
+
+def captured(loaded: LoadedTarget, *, decomposed: bool = False) -> LoadedTarget:
+    """Return the target with the program that torch.export captures in the place of its module.
+
+    `decomposed`: after the decompositions of torch's core operators. Raises what torch.export raises.
+    """
+    with quietly(), torch.no_grad():
+        program = _program(loaded)
+        if decomposed:
+            program = program.run_decompositions()
+        return dataclasses.replace(loaded, module=program.module(check_guards=False))
+
+
+def _program(loaded: LoadedTarget) -> Any:
+    given = loaded.target.module
+    if isinstance(given, torch.export.ExportedProgram):
+        return given
+    module = _as_module(given)
+    args, kwargs = _arguments(loaded)
+    shapes = dynamo_shapes(asked_dims(loaded.target, loaded.seed), loaded.seed, module.forward)
+    return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def traced(loaded: LoadedTarget) -> LoadedTarget:
+    """Return the target with its traced module, as the TorchScript exporter sees it, in the place of its module."""
+    if isinstance(loaded.module, torch.jit.ScriptModule):
+        return loaded
+    args, kwargs = _arguments(loaded)
+    with quietly(), torch.no_grad():
+        if kwargs:
+            module = torch.jit.trace(
+                _as_module(loaded.module),
+                example_kwarg_inputs={**dict(zip(loaded.target.inputs, args, strict=True)), **kwargs},
+                check_trace=False,
+                strict=False,
+            )
+        else:
+            module = torch.jit.trace(_as_module(loaded.module), args, check_trace=False, strict=False)
+    return dataclasses.replace(loaded, module=module)
+
+
+def _as_module(given: Any) -> torch.nn.Module:
+    if isinstance(given, torch.nn.Module):
+        return given
+    wrapper = torch.nn.Module()
+    wrapper.forward = given
+    return wrapper.eval()
+
+
+def _arguments(loaded: LoadedTarget) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return Call.of(loaded.target).arguments([to_tensor(array) for array in loaded.seed.inputs.values()])

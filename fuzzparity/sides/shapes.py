@@ -8,9 +8,8 @@ exporter found is never a limit.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,9 @@ from torch.export.dynamic_shapes import _DimHint
 from fuzzparity.case import Case
 from fuzzparity.contract import Contract, Dim, InputContract
 from fuzzparity.errors import InvalidTarget
+from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import GraphFacts, GraphInput
-from fuzzparity.target import Size, Target
+from fuzzparity.target import Size, Target, is_constant
 
 _FORMS = "give a name, Size(low, high), torch.export.Dim, Dim.DYNAMIC, Dim.AUTO or None for each dim"
 
@@ -49,10 +49,10 @@ AskedDims = dict[str, dict[int, Asked]]  # input -> dim -> what was asked; only 
 def asked_dims(target: Target, seed: Case) -> AskedDims:
     """Return the dynamic dims that a target asks for; `InvalidTarget` where names, ranks or entries do not fit."""
     asked: AskedDims = {}
-    for name, entries in _by_input(target, seed).items():
-        rank = seed.inputs[name].ndim
+    for name, entries in _by_input(target, seed):
         if entries is None:
             continue
+        rank = seed.inputs[name].ndim
         if isinstance(entries, Mapping):
             pairs = list(entries.items())
         elif isinstance(entries, Sequence) and not isinstance(entries, str):
@@ -70,18 +70,46 @@ def asked_dims(target: Target, seed: Case) -> AskedDims:
     return asked
 
 
-def _by_input(target: Target, seed: Case) -> dict[str, Any]:
-    shapes, names = target.dynamic_shapes, list(seed.inputs)
+def _by_input(target: Target, seed: Case) -> Iterator[tuple[str, Any]]:
+    """Yield (flattened input, its entries): of a dict by input, by flattened name too, or of a tuple by position."""
+    shapes, given = target.dynamic_shapes, {**target.inputs, **target.kwargs}
     if shapes is None:
-        return {}
+        return
     if isinstance(shapes, Mapping):
-        unknown = [key for key in shapes if key not in seed.inputs]
+        unknown = [key for key in shapes if key not in given and key not in seed.inputs]
         if unknown:
-            raise _invalid(f"dynamic_shapes names {', '.join(map(repr, unknown))}", f"the inputs: {', '.join(names)}")
-        return dict(shapes)
-    if isinstance(shapes, str) or not isinstance(shapes, Sequence) or len(shapes) > len(names):
-        raise _invalid(f"dynamic_shapes is {shapes!r:.80}", f"give a dict by input or one entry for each of {names}")
-    return dict(zip(names, shapes, strict=False))  # a shorter tuple leaves the last inputs static
+            raise _invalid(
+                f"dynamic_shapes names {', '.join(map(repr, unknown))}", f"the inputs: {', '.join(seed.inputs)}"
+            )
+        for name, entries in shapes.items():
+            yield from _nested(given[name], entries, name) if name in given else ((name, entries),)
+        return
+    if isinstance(shapes, str) or not isinstance(shapes, Sequence) or len(shapes) > len(given):
+        raise _invalid(f"dynamic_shapes is {shapes!r:.80}", f"give a dict by input or one entry for each of {[*given]}")
+    for name, entries in zip(given, shapes, strict=False):  # a shorter tuple leaves the last inputs static
+        yield from _nested(given[name], entries, name)
+
+
+def _nested(pattern: Any, entries: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of each tensor inside one input; their structure is that of the input."""
+    if entries is None:
+        return
+    if isinstance(pattern, Mapping):
+        if not isinstance(entries, Mapping) or not set(entries) <= set(pattern):
+            raise _invalid(f"dynamic_shapes of {name!r} is {entries!r:.60}", f"give a dict by {[*pattern]}")
+        for key, part in entries.items():
+            yield from _nested(pattern[key], part, f"{name}.{key}")
+    elif isinstance(pattern, list | tuple):
+        if not isinstance(entries, list | tuple) or len(entries) != len(pattern):
+            raise _invalid(
+                f"dynamic_shapes of {name!r} is {entries!r:.60}", f"give a list of {len(pattern)}, one for each item"
+            )
+        for index, part in enumerate(entries):
+            yield from _nested(pattern[index], part, f"{name}.{index}")
+    elif is_constant(pattern):
+        raise _invalid(f"dynamic_shapes of {name!r} is {entries!r:.60}", "it is a constant of the target: give None")
+    else:
+        yield name, entries
 
 
 def _invalid(problem: str, advice: str) -> InvalidTarget:
@@ -111,20 +139,22 @@ def _bound(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def dynamo_shapes(asked: AskedDims, seed: Case, forward: Callable[..., Any]) -> Any:
-    """Return `dynamic_shapes` for torch.export: by position, nested where forward takes `*args`.
+def dynamo_shapes(asked: AskedDims, call: Call, forward: Callable[..., Any]) -> Any:
+    """Return `dynamic_shapes` for torch.export: by forward's parameters, in the structure of the call.
 
     A Size becomes a hint with its ends: a Dim raises when the exporter narrows it, a hint is narrowed and exported.
     """
     if not asked:
         return None
-    by_position: list[Any] = [
-        {dim: _dynamo_entry(one) for dim, one in asked[name].items()} if name in asked else None for name in seed.inputs
-    ]
-    named = _named_parameters(forward)
-    if named is None or named >= len(by_position):
-        return tuple(by_position)
-    return (*by_position[:named], tuple(by_position[named:]))
+
+    def of(name: str) -> dict[int, Any] | None:
+        return {dim: _dynamo_entry(one) for dim, one in asked[name].items()} if name in asked else None
+
+    by_parameter = call.parameters(forward, of)
+    if by_parameter is not None:
+        return by_parameter
+    args, kwargs = call.like(of)
+    return (*args, *kwargs.values())
 
 
 def _dynamo_entry(asked: Asked) -> Any:
@@ -133,16 +163,6 @@ def _dynamo_entry(asked: Asked) -> Any:
     if asked.low == 0 and asked.high is None:
         return asked.name or TorchDim.DYNAMIC
     return TorchDim.DYNAMIC(min=asked.low or None, max=asked.high)
-
-
-def _named_parameters(forward: Callable[..., Any]) -> int | None:
-    """Return how many parameters stand before `*args`; None when forward takes no `*args`."""
-    try:
-        parameters = list(inspect.signature(forward).parameters.values())
-    except (TypeError, ValueError):
-        return None
-    kinds = [parameter.kind for parameter in parameters]
-    return kinds.index(inspect.Parameter.VAR_POSITIONAL) if inspect.Parameter.VAR_POSITIONAL in kinds else None
 
 
 def torchscript_axes(asked: AskedDims) -> dict[str, dict[int, str]]:
@@ -221,9 +241,28 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
                 index_limit=limit if isinstance(limit, int) else None,
                 index_symbol=symbols.of_param(limit) if isinstance(limit, str) else "",
                 onnx_name=onnx_input.name if onnx_input else "",
+                is_opaque=name in target.opaque_inputs,
             )
         )
-    return Contract(tuple(inputs), graph.sizes, graph.constants)
+    contract = Contract(tuple(inputs), graph.sizes, graph.constants)
+    return dataclasses.replace(contract, batch=_batch(target, contract, asked))
+
+
+def _batch(target: Target, contract: Contract, asked: AskedDims) -> str:
+    """Return the symbol of the batch dim: as declared, else the only one that leads every input that is not opaque."""
+    symbols = sorted({dim.symbol for item in contract.inputs for dim in item.dims if dim.is_dynamic})
+    if target.batch is not None:
+        if target.batch in symbols:
+            return target.batch
+        if any(one.name == target.batch for dims in asked.values() for one in dims.values()):
+            return ""  # it came out static, which is said
+        raise InvalidTarget(
+            "declare",
+            f"batch is {target.batch!r}, which is no dynamic dim",
+            f"the dynamic dims: {', '.join(symbols) or 'none'}; name one in dynamic_shapes, as in {{0: 'batch'}}",
+        )
+    leading = {item.dims[0].symbol if item.dims else "" for item in contract.inputs if not item.is_opaque}
+    return leading.pop() if len(leading) == 1 else ""
 
 
 def contract_without_model(target: Target, seed: Case, asked: AskedDims) -> Contract:
@@ -238,7 +277,8 @@ def contract_without_model(target: Target, seed: Case, asked: AskedDims) -> Cont
     inputs = tuple(GraphInput(name, array.dtype.name, dims[name]) for name, array in seed.inputs.items())
     graph = GraphFacts(inputs, (), nodes=0, opset=0, computing_dtype="float32")
     contract = contract_of(target, seed, graph, asked, is_given=False)
-    return Contract(tuple(dataclasses.replace(item, onnx_name="") for item in contract.inputs))
+    unpaired = tuple(dataclasses.replace(item, onnx_name="") for item in contract.inputs)
+    return Contract(unpaired, batch=contract.batch)
 
 
 def pair_inputs(names: Sequence[str], graph: GraphFacts) -> dict[str, GraphInput | None]:

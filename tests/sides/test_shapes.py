@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -14,8 +15,10 @@ from torch.export import Dim
 
 from fuzzparity import Size, Target
 from fuzzparity.errors import InvalidTarget
+from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import GraphFacts, GraphInput
 from fuzzparity.sides.shapes import (
+    Asked,
     asked_dims,
     contract_of,
     contract_without_model,
@@ -62,14 +65,15 @@ def test_what_does_not_fit_is_said(shapes: object) -> None:
 
 def test_a_size_becomes_a_hint_and_names_stay_names() -> None:
     asked = asked_dims(target({"a": {0: "n", 1: Size(2, 8)}}), SEED)
-    shapes = dynamo_shapes(asked, SEED, lambda a, b: a)
-    assert shapes[1] is None
-    assert shapes[0][0] == "n"
-    assert (shapes[0][1].min, shapes[0][1].max) == (2, 8)
-    nested = dynamo_shapes(asked, SEED, lambda a, *rest: a)
-    assert nested == (shapes[0], (None,))
+    call = Call.of(target(None))
+    shapes = dynamo_shapes(asked, call, lambda p, b: p)
+    assert shapes["b"] is None
+    assert shapes["p"][0] == "n"
+    assert (shapes["p"][1].min, shapes["p"][1].max) == (2, 8)
+    assert dynamo_shapes(asked, call, lambda a, *rest: a) == {"a": shapes["p"], "rest": (None,)}
+    assert dynamo_shapes(asked, call, torch.relu) == (shapes["p"], None)
     assert torchscript_axes(asked) == {"a": {0: "n", 1: "a_dim_1"}}
-    assert dynamo_shapes({}, SEED, lambda a: a) is None
+    assert dynamo_shapes({}, call, lambda a: a) is None
 
 
 def test_equal_symbols_and_equal_names_make_one_group_with_merged_bounds() -> None:
@@ -119,6 +123,47 @@ def test_a_given_model_that_cannot_take_the_seed_is_said(dims: tuple[tuple[int, 
     with pytest.raises(InvalidTarget, match=r"float32\[1, 4\]"):
         contract_of(target(None), SEED, graph(*dims), {}, True)
     assert contract_of(target(None), SEED, graph(None, (1, 4)), {}, True).input("a").dims[0].is_dynamic
+
+
+def test_a_nested_input_takes_its_dims_nested_flattened_or_by_position() -> None:
+    cache = {"k": (torch.zeros(1, 4), None), "v": [torch.zeros(1, 4), 3]}
+    fields = {"module": torch.nn.ReLU(), "inputs": {"x": torch.zeros(1, 4), "cache": cache}}
+    seed = case(**{"x": np.zeros((1, 4)), "cache.k.0": np.zeros((1, 4)), "cache.v.0": np.zeros((1, 4))})
+    nested = {"k": ({0: "n"}, None), "v": [[None, "t"], None]}
+    forms = {"cache": nested}, {"cache.k.0": {0: "n"}, "cache.v.0": {1: "t"}}, (None, nested)
+    found = [asked_dims(Target(**fields, dynamic_shapes=form), seed) for form in forms]  # type: ignore[arg-type]
+    assert found == [{"cache.k.0": {0: Asked("n", "n")}, "cache.v.0": {1: Asked("t", "t")}}] * 3
+    spelled = dynamo_shapes(found[0], Call.of(Target(**fields)), lambda x, cache: x)  # type: ignore[arg-type]
+    assert spelled == {"x": None, "cache": {"k": ({0: "n"}, None), "v": [{1: "t"}, None]}}
+    for wrong in ({"cache": {"w": None}}, {"cache": {"k": [None]}}, {"cache": {"v": [None, {0: "n"}]}}, (nested, None)):
+        with pytest.raises(InvalidTarget, match=r"cache|'x'"):
+            asked_dims(Target(**fields, dynamic_shapes=wrong), seed)  # type: ignore[arg-type]
+
+
+def test_inputs_by_keyword_stand_where_forward_has_them() -> None:
+    one = Target(module=torch.relu, inputs={"a": torch.zeros(2)}, kwargs={"c": torch.zeros(2), "b": torch.zeros(2)})
+    seed = case(a=np.zeros(2), c=np.zeros(2), b=np.zeros(2))
+    asked = asked_dims(dataclasses.replace(one, dynamic_shapes=(None, ["c0"], ["b0"])), seed)
+    call = Call.of(one)
+    assert dynamo_shapes(asked, call, lambda x, b, c: x) == {"x": None, "b": {0: "b0"}, "c": {0: "c0"}}
+    assert dynamo_shapes(asked, call, lambda x, **rest: x) == {"x": None, "rest": {"c": {0: "c0"}, "b": {0: "b0"}}}
+
+
+def test_the_batch_is_as_declared_or_the_dim_that_leads_every_input() -> None:
+    shapes = ({0: "n", 1: "t"}, {0: "n"})
+
+    def batch(*dims: tuple[int | str, ...], **fields: object) -> str:
+        one = target(shapes, **fields)
+        return contract_of(one, SEED, graph(*dims), asked_dims(one, SEED), False).batch
+
+    assert batch(("n", "t"), ("n", 4)) == "n"
+    assert batch(("n", "t"), ("n", 4), batch="t") == "t"
+    assert batch(("n", "t"), ("m", 4)) == "n"  # one name of the user's: one symbol
+    assert batch((1, "t"), ("n", 4)) == batch((1, "t"), (1, 4), batch="n") == ""
+    assert batch((1, "t"), ("n", 4), opaque_inputs=["a"]) == "n"
+    with pytest.raises(InvalidTarget, match="no dynamic dim") as caught:
+        batch(("n", "t"), ("n", 4), batch="rows")
+    assert "n, t" in caught.value.advice
 
 
 def test_dims_that_came_out_static_are_named() -> None:

@@ -23,7 +23,7 @@ from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
 from fuzzparity.sides.export import facts_without_model
-from fuzzparity.sides.files import read_seeds
+from fuzzparity.sides.seeds import SeedReader
 from fuzzparity.verdict import Grade
 from fuzzparity.work.loader import Context
 
@@ -130,11 +130,14 @@ def _seeds(context: Context, spec: GateSpec, skipped: list[str]) -> list[tuple[C
     first = context.loaded.seed
     seeds: dict[str, tuple[Case, bool]] = {first.digest: (first, False)}
     total = 0
-    for _, case in read_seeds(context.loaded, spec.seed_paths, skipped):
+    reader = SeedReader(context.loaded, spec.facts.contract)
+    for found in reader.read(spec.seed_paths):
+        case = found.case
         total += case.nbytes
         if len(seeds) >= spec.limit or total > _SEED_BYTES:
             break
         seeds[case.digest] = (case, True)
+    skipped += [*reader.skipped, *reader.notes]
     for case in _imported(spec, spec.limit - len(seeds)):
         seeds[case.digest] = (case, True)
     return [item for digest, item in seeds.items() if digest not in spec.skip]

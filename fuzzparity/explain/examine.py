@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fuzzparity.case import Case, Lineage
 from fuzzparity.explain.pairing import pair_alone
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
 from fuzzparity.finding import suspects_of
-from fuzzparity.sides.files import read_seeds
+from fuzzparity.sides.seeds import SeedReader
 from fuzzparity.work.loader import Context
 
 
 def read(context: Context, spec: InputSpec) -> tuple[list[tuple[str, Case]], list[str]]:
     """Read files and folders; what cannot be read is returned by name and reason."""
-    skipped: list[str] = []
-    without_own = replace(context.loaded, target=replace(context.loaded.target, seeds=None))
-    return list(read_seeds(without_own, spec.paths, skipped)), skipped
+    reader = SeedReader(context.loaded)
+    return [(found.where, found.case) for found in reader.read(spec.paths, own=False)], reader.skipped
 
 
 def examine(context: Context, spec: ExamineSpec) -> Examined:

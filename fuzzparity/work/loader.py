@@ -249,11 +249,11 @@ class _Server:
 
 def _load_target(spec: LoadSpec) -> LoadedTarget:
     """Load what a spec names, with the sides that the command line asks for."""
-    from fuzzparity.sides.files import read_arrays
     from fuzzparity.sides.load import load_target
     from fuzzparity.sides.options import with_sides
+    from fuzzparity.sides.seed_files import first_arrays
 
-    first = read_arrays(Path(spec.seeds[0])) if spec.torch_file and spec.seeds else None
+    first = first_arrays(Path(spec.seeds[0])) if spec.torch_file and spec.seeds else None
     loaded = load_target(spec.spec, onnx=spec.onnx, torch_file=spec.torch_file, seeds_first=first)
     return with_sides(loaded, spec.providers, spec.provider_options, spec.device)
 

@@ -56,6 +56,8 @@ class Execution:
     exit_code: int | None = None
     seconds: float = 0.0
     environment: str = ""  # digest of the Environment record
+    # of each output: true where differences count, broadcast to it; None or no entry: everywhere
+    where: tuple[Array | None, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def is_ok(self) -> bool:

@@ -90,6 +90,7 @@ class Comparison:
     differing: int = 0
     compared: int = 0
     detail: str = ""  # "shape [2, 4] / [3, 4]", "dtype float32 / float64", "NaN 1 / 0"
+    region: str = ""  # the slice of the user's tolerances in which the worst element lies: "boxes[..., :4]"
 
 
 @dataclass(frozen=True, slots=True)

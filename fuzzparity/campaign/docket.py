@@ -223,14 +223,18 @@ class Docket:
 def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
     """Return what the reproducer of a stored finding is made of, with the tolerances and limits it was judged by."""
     allowances: dict[str, Tolerance] = {}
+    regions: dict[str, Tolerance] = {}
     if prepared.twin is not None and payload.expected is not None and payload.expected.is_ok:
         for name, array in zip(prepared.facts.outputs, payload.expected.outputs, strict=False):
             allowance = prepared.twin.policy.allowance(name, array.dtype)
             floor = allowance.floor * largest_magnitude(array) if allowance.floor else 0.0
             allowances[name] = Tolerance(allowance.rtol, max(allowance.atol, floor))
+            own = prepared.twin.policy.regions(name)
+            regions |= {region.text: Tolerance(item.rtol, item.atol) for region, item in own}
     return replace(
         content_of_payload(payload),
         allowed=allowances,
+        regions=regions,
         limit_seconds=prepared.limits.run_seconds,
         memory_bytes=prepared.limits.memory_bytes,
     )

@@ -63,7 +63,8 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     trial = _Trial(twin)
     for index, (seed, _) in enumerate(seeds):
         trial.run(seed, is_first=index == 0 and not spec.skip)
-    policy = calibrate(policy, trial.pairs)
+    trailing = twin.where.trailing if twin.where is not None else ()
+    policy = replace(calibrate(policy, trial.pairs), trailing_masks=trailing)
     oracle = oracle_of(context, replace(twin_spec, policy=policy))
     return GateReport(
         policy,
@@ -74,6 +75,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         trial.slowest_seconds,
         True,
         tuple(skipped),
+        tuple(trial.notes),
     )
 
 
@@ -94,6 +96,7 @@ class _Trial:
         self.suspects: list[Suspect] = []
         self.pairs: list[tuple[Execution, Execution]] = []  # executions that show noise and no fault
         self.slowest_seconds = 0.0
+        self.notes: list[str] = []
 
     def run(self, seed: Case, *, is_first: bool) -> None:
         """Run one seed; InvalidTarget when torch refuses the first of all."""
@@ -105,6 +108,10 @@ class _Trial:
                 f"the module refuses its own first inputs: {expected.refusal.error_class}: {expected.refusal.message}",
                 "check that `inputs` holds what forward expects, in forward's order",
             )
+        if expected.is_ok and is_first:
+            self.notes += self._twin.spec.policy.require_fit(expected)
+        if expected.is_ok and self._twin.where is not None and self._twin.where.settle(seed, expected.outputs):
+            expected, actual = self._twin.run(seed)
         self.slowest_seconds = max(self.slowest_seconds, expected.seconds, actual.seconds)
         if not self._twin.screen(expected, actual).is_suspicious:
             if expected.is_ok:

@@ -27,8 +27,10 @@ from fuzzparity.corpus.codec import decode
 from fuzzparity.errors import CannotRunHere, FuzzparityError, InvalidUsage
 from fuzzparity.execution import ORT, Execution, Refusal, Status
 from fuzzparity.oracle.compare import Allowance, compare
+from fuzzparity.oracle.regions import compare_regions
+from fuzzparity.oracle.where import cleared
 from fuzzparity.report.clean import printable
-from fuzzparity.report.content import COMPARING, DEFAULT_ALLOWED, IMPORT_OF_TARGET, said
+from fuzzparity.report.content import COMPARING, DEFAULT_ALLOWED, IMPORT_OF_TARGET, regions_of, said
 from fuzzparity.report.recorded import MOST_TENSOR_BYTES, Recorded, RecordedFinding, read_recorded
 from fuzzparity.report.reproducer import content_of_payload, write_reproducer
 from fuzzparity.target import Tolerance
@@ -281,21 +283,28 @@ def _judge_answer(recorded: Recorded, execution: Execution, is_unstable: bool) -
         return state, []
     if recorded.expected is None:
         return State.CANNOT_RUN, ["expected.safetensors is missing: there is nothing to compare with"]
-    return _compare(recorded.finding, recorded.expected, execution.outputs)
+    return _compare(recorded.finding, recorded.expected, execution.outputs, recorded.masks)
 
 
 def _compare(
-    finding: RecordedFinding, expected: dict[str, Array], outputs: tuple[Array, ...]
+    finding: RecordedFinding, expected: dict[str, Array], outputs: tuple[Array, ...], masks: dict[str, Array]
 ) -> tuple[State, list[str]]:
     """Compare with torch's recorded outputs; the finding's own output decides where it names one."""
     if len(expected) != len(outputs):
         return State.SHOWS, [f"torch gave {len(expected)} outputs, ONNX Runtime {len(outputs)}"]
     names = finding.outputs if set(finding.outputs) == set(expected) else tuple(expected)
     ratios, lines = {}, []
+    regions = regions_of(finding.regions, names)
     for name, actual in zip(names, outputs, strict=True):
         default = DEFAULT_ALLOWED.get(expected[name].dtype.name, Tolerance())
         tolerance = finding.allowed.get(name, default)
-        found = compare(expected[name], actual, Allowance(tolerance.rtol, tolerance.atol))
+        first, other = cleared((expected[name], actual), (masks.get(name),) * 2)
+        allowance = Allowance(tolerance.rtol, tolerance.atol)
+        found = (
+            compare_regions(first, other, regions[name], allowance)
+            if name in regions
+            else compare(first, other, allowance)
+        )
         ratios[name] = found.error_ratio
         place = f" at {list(found.index)}: torch {found.expected_at}, ORT {found.actual_at}" if found.index else ""
         lines.append(

@@ -23,6 +23,7 @@ from fuzzparity.verdict import Verdict
 
 Row = dict[str, Any]
 
+_WHERE = "where."  # before an output's name: its mask of what counts
 _CASE_COLUMNS = (
     *("digest", "campaign_id", "build_digest", "origin", "sequence", "lease", "rng_seed", "parents", "mutators"),
     *("elements", "bytes", "shapes", "dtypes", "is_finite", "kind", "error_ratio", "realism", "contract_breaking"),
@@ -142,12 +143,15 @@ def store_execution(db: Database, side: str, execution: Execution | None, names:
     """
     if execution is None:
         return {side: None, f"{side}_sha256": None}
-    columns = {side: dumps(dataclasses.replace(execution, outputs=())), f"{side}_sha256": None}
+    columns = {side: dumps(dataclasses.replace(execution, outputs=(), where=())), f"{side}_sha256": None}
     if execution.outputs:
-        if len(set(names)) != len(names) or len(names) != len(execution.outputs):
+        is_plain = len(set(names)) == len(names) == len(execution.outputs)
+        if not is_plain or any(name.startswith(_WHERE) for name in names):
             names = [f"output_{index}" for index in range(len(execution.outputs))]
+        masks = zip(names, execution.where, strict=False)
+        where = {_WHERE + name: mask for name, mask in masks if mask is not None}
         try:
-            data = codec.encode(dict(zip(names, execution.outputs, strict=True)))
+            data = codec.encode(dict(zip(names, execution.outputs, strict=True)) | where)
         except InvalidCase:
             return columns
         columns[f"{side}_sha256"] = blobs.store(db, side, data)
@@ -162,8 +166,10 @@ def load_execution(db: Database, side: str, row: Mapping[str, Any]) -> Execution
         execution = from_plain(Execution, loads(row[side]))
         if row[f"{side}_sha256"] is None:
             return execution
-        outputs = codec.decode(blobs.load(db, row[f"{side}_sha256"]))
-        return dataclasses.replace(execution, outputs=tuple(outputs.values()))
+        arrays = codec.decode(blobs.load(db, row[f"{side}_sha256"]))
+        outputs = {name: array for name, array in arrays.items() if not name.startswith(_WHERE)}
+        where = tuple(arrays.get(_WHERE + name) for name in outputs) if len(outputs) < len(arrays) else ()
+        return dataclasses.replace(execution, outputs=tuple(outputs.values()), where=where)
 
 
 def verdict_columns(verdict: Verdict) -> Row:

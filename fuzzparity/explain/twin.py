@@ -13,6 +13,7 @@ from fuzzparity.execution import ORT, TORCH, Execution
 from fuzzparity.explain.records import REFEREE, TwinSpec
 from fuzzparity.generate.contract import breach
 from fuzzparity.oracle.judge import Oracle, Screening
+from fuzzparity.oracle.where import MaskedReferee, Where, any_mask
 from fuzzparity.sides.export import load_state
 from fuzzparity.sides.pair import Pair, open_pair
 from fuzzparity.sides.referee import Referee
@@ -61,12 +62,19 @@ class Twin:
         self.announcer = announcer
         self.pair = pair
         self._referee: AnnouncedReferee | None = None
+        self.where: Where | None = None
+        if target.compare_where is not None:
+            self.where = Where(target.compare_where, spec.facts.outputs, spec.policy.trailing_masks)
         self.oracle = Oracle(
             spec.facts.outputs,
             spec.policy,
-            breach=lambda case: breach(contract, case, target.valid),
+            breach=lambda case: breach(contract, case, target.valid) or self._where_problem(case),
             realism=lambda case: spec.statistics.realism(contract, case),
         )
+
+    def _where_problem(self, case: Case) -> str:
+        """Return why all of a case was compared although the target says where: it counts as outside the contract."""
+        return "" if self.where is None else self.where.problem(case)
 
     @property
     def referee(self) -> AnnouncedReferee | None:
@@ -78,12 +86,14 @@ class Twin:
     def run_torch(self, case: Case) -> Execution:
         """Run the torch side, announced."""
         with self.announcer.at(TORCH):
-            return self.pair.run_torch(case)
+            execution = self.pair.run_torch(case)
+        return execution if self.where is None else self.where.applied(case, execution)
 
     def run_ort(self, case: Case) -> Execution:
         """Run the ORT side, announced."""
         with self.announcer.at(ORT):
-            return self.pair.run_ort(case)
+            execution = self.pair.run_ort(case)
+        return execution if self.where is None else self.where.applied(case, execution)
 
     def run(self, case: Case, sequence: int = -1) -> tuple[Execution, Execution]:
         """Announce a case and run both sides, torch first."""
@@ -104,7 +114,10 @@ class Twin:
         relative: bool = True,
     ) -> Judgement:
         """Judge two executions with evidence; `second` are the repeats that stability is judged by."""
-        return self.oracle.judge(case, expected, actual, self.referee, second=second, relative=relative)
+        referee: AnnouncedReferee | MaskedReferee | None = self.referee
+        if referee is not None and any_mask(expected.where):
+            referee = MaskedReferee(referee, expected.where)
+        return self.oracle.judge(case, expected, actual, referee, second=second, relative=relative)
 
     def realism(self, case: Case) -> Realism:
         """Say how close a case is to the seeds."""

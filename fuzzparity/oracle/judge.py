@@ -20,6 +20,7 @@ from fuzzparity.oracle import headlines
 from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
 from fuzzparity.oracle.evidence import Referee, weigh
 from fuzzparity.oracle.policy import Policy, relative_allowance
+from fuzzparity.oracle.regions import compare_regions, outside
 from fuzzparity.oracle.weighing import Answer, Question
 from fuzzparity.verdict import (
     GRADES,
@@ -72,6 +73,7 @@ class Oracle:
         self.breach = breach
         self.realism = realism
         self._allowances: dict[tuple[str, np.dtype[np.generic]], Allowance] = {}
+        self._regions = {name: found for name in self.outputs if (found := policy.regions(name))}
 
     def screen(self, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
         """Compare two executions cheaply; `relative` adds the relative look where everything else agrees."""
@@ -80,7 +82,7 @@ class Oracle:
         if len(expected.outputs) != len(actual.outputs):
             return Screening(Kind.SHAPE)
         pairs = zip(self._names(expected), expected.outputs, actual.outputs, strict=True)
-        comparisons = tuple(compare(e, a, self.allowance(name, e)) for name, e, a in pairs)
+        comparisons = tuple(self._compare(name, e, a) for name, e, a in pairs)
         kind = _first(comparisons)
         if relative and kind is Kind.AGREE:
             closer = self._look_relatively(expected, actual, comparisons)
@@ -120,6 +122,23 @@ class Oracle:
             found = self._allowances[key] = self.policy.allowance(name, output.dtype)
         return found
 
+    def _compare(self, name: str, expected: Array, actual: Array) -> Comparison:
+        """Compare one output under its allowance, each slice with a tolerance of its own under that."""
+        if self._regions and name in self._regions:
+            return compare_regions(expected, actual, self._regions[name], self.allowance(name, expected))
+        return compare(expected, actual, self.allowance(name, expected))
+
+    def _source(self, name: str, comparison: Comparison, output: Array) -> str:
+        """Return where the numbers come from by which an output was screened, where it differs most."""
+        for region, allowance in self._regions.get(name, ()):
+            if region.text == comparison.region:
+                return allowance.source
+        return self.allowance(name, output).source
+
+    def _outside(self, name: str, output: Array) -> Array:
+        """Return what of an output evidence is asked about: not the slices of which the user's word decides."""
+        return outside(output, self._regions[name]) if name in self._regions else output
+
     def _names(self, execution: Execution) -> tuple[str, ...]:
         if len(execution.outputs) == len(self.outputs):
             return self.outputs
@@ -136,7 +155,8 @@ class Oracle:
             if self.allowance(name, e).is_users or e.dtype.kind in "biu" or screened.max_abs == 0.0:
                 looks.append(screened)
                 continue
-            look = compare(e, a, relative_allowance(self.policy.working_dtype(e.dtype)))
+            rest, other = self._outside(name, e), self._outside(name, a)
+            look = compare(rest, other, relative_allowance(self.policy.working_dtype(e.dtype)))
             looks.append(look if look.kind is Kind.NUMERIC else screened)
         return tuple(looks)
 
@@ -164,7 +184,7 @@ class Oracle:
                 continue
             answer = answers.get(position)
             if answer is None:
-                source = self.allowance(name, expected.outputs[position]).source
+                source = self._source(name, comparison, expected.outputs[position])
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
             verdicts.append(_verdict(name, comparison, answer))
         return verdicts
@@ -182,15 +202,18 @@ class Oracle:
         questions = []
         for position, comparison in enumerate(screening.comparisons):
             e, a = expected.outputs[position], actual.outputs[position]
-            allowance = self.allowance(self._names(expected)[position], e)
-            is_users = allowance.is_users and comparison.kind in (Kind.NUMERIC, Kind.DECISION)
-            if comparison.kind not in WEIGHED or is_users:
+            name = self._names(expected)[position]
+            allowance = self.allowance(name, e)
+            has_size = comparison.kind in (Kind.NUMERIC, Kind.DECISION)
+            if comparison.kind not in WEIGHED or (has_size and (allowance.is_users or comparison.region)):
                 continue
+            if has_size:
+                e, a = self._outside(name, e), self._outside(name, a)
             working = self.policy.working_dtype(e.dtype)
             default = self.policy.default(e.dtype)
             if screening.is_relative:
                 allowance = default = relative_allowance(working)
-            material = self.policy.material(self._names(expected)[position], e.dtype)
+            material = self.policy.material(name, e.dtype)
             is_relative = screening.is_relative
             questions.append(
                 Question(position, comparison.kind, e, a, allowance, default, working, is_relative, material)
@@ -224,7 +247,7 @@ class Oracle:
             said = f"{len(first.outputs)} outputs first, then {len(again.outputs)}"
             return _unstable_verdict(first.side, None, None, said, is_beyond=True)
         rows = [
-            (compare(e, a, self.allowance(name, e)), name)
+            (self._compare(name, e, a), name)
             for name, e, a in zip(self._names(first), first.outputs, again.outputs, strict=True)
             if not _same_bits(e, a)
         ]
@@ -253,7 +276,7 @@ def _verdict(name: str, comparison: Comparison, answer: Answer) -> Verdict:
         comparison=comparison,
         evidence=answer.evidence,
         blame=answer.blame,
-        headline=headlines.of_comparison(name, comparison, answer),
+        headline=headlines.of_comparison(comparison.region or name, comparison, answer),
     )
 
 

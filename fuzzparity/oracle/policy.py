@@ -18,6 +18,7 @@ from fuzzparity.case import Array, is_float
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Execution
 from fuzzparity.oracle.compare import Allowance, compare
+from fuzzparity.oracle.regions import Region, ordered, outside, region_of
 from fuzzparity.target import POLICIES, Tolerance
 from fuzzparity.verdict import Comparison, Kind
 
@@ -79,19 +80,15 @@ class Policy:
 
     outputs: tuple[str, ...]
     computing_dtype: str = "float32"
-    tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)
+    tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)  # by output, or by a slice of one
     noise: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
+    trailing_masks: tuple[str, ...] = ()  # outputs whose `compare_where` masks are aligned with their last dims
 
     def __post_init__(self) -> None:
-        """Refuse tolerances for outputs that do not exist."""
-        unknown = sorted(set(self.tolerances) - set(self.outputs))
-        if unknown:
-            raise InvalidTarget(
-                "declare",
-                f"tolerances name {', '.join(map(repr, unknown))}, which is no output",
-                f"the outputs are {', '.join(map(repr, self.outputs))}",
-            )
+        """Refuse tolerances for outputs that do not exist, and slices that cannot be read."""
+        for key in self.tolerances:
+            region_of(key, self.outputs)
 
     def working_dtype(self, dtype: np.dtype[Any]) -> str:
         """Return the precision that an output can be held to: the coarser of its own dtype and the computing one."""
@@ -108,16 +105,35 @@ class Policy:
     def allowance(self, output: str, dtype: np.dtype[Any]) -> Allowance:
         """Return the screen of one output: a user's tolerance alone, else the larger of default and noise."""
         if output in self.tolerances:
-            chosen = self.tolerances[output]
-            tolerance = POLICIES[chosen] if isinstance(chosen, str) else chosen
-            source = f"user's policy {chosen!r}" if isinstance(chosen, str) else "user's tolerance"
-            return Allowance(tolerance.rtol, tolerance.atol, source=source, is_users=True)
+            return _users(self.tolerances[output])
         default = self.default(dtype)
         noise = self.noise.get(output, 0.0)
         if not noise:
             return default
         source = f"{default.source}, or {NOISE_FACTOR:g} times the noise on the seeds ({noise:.2g} of the maximum)"
         return replace(default, floor=NOISE_FACTOR * noise, source=source)
+
+    def regions(self, output: str) -> tuple[tuple[Region, Allowance], ...]:
+        """Return the slices of one output that have a tolerance of their own, the most specific first."""
+        if len(self.tolerances) == sum(name in self.tolerances for name in self.outputs):
+            return ()
+        found = ((region_of(key, self.outputs), chosen) for key, chosen in self.tolerances.items())
+        return ordered((r, _users(chosen)) for r, chosen in found if r is not None and r.output == output)
+
+    def require_fit(self, execution: Execution) -> list[str]:
+        """Refuse slices that the outputs of a seed cannot have, by InvalidTarget; return a note on each empty one."""
+        notes = []
+        for name, array in zip(self.outputs, execution.outputs, strict=False):
+            for region, _ in self.regions(name):
+                if problem := region.problem(array.shape):
+                    raise InvalidTarget(
+                        "declare",
+                        f"tolerances {region.text!r} fits no output of shape {list(array.shape)}: {problem}",
+                        "give a slice that the output has, as in 'boxes[..., :4]'",
+                    )
+                if region.is_empty(array.shape):
+                    notes.append(f"tolerances {region.text!r} holds no element of the first seed's {list(array.shape)}")
+        return notes
 
     def material(self, output: str, dtype: np.dtype[Any]) -> Allowance:
         """Return what an error must exceed to be called a bug; one that is beyond arithmetic but below it is a note.
@@ -131,6 +147,13 @@ class Policy:
         return Allowance(rtol, atol * smallness, source="customary between two engines")
 
 
+def _users(chosen: Tolerance | str) -> Allowance:
+    """Return the allowance that a user's word gives."""
+    tolerance = POLICIES[chosen] if isinstance(chosen, str) else chosen
+    source = f"user's policy {chosen!r}" if isinstance(chosen, str) else "user's tolerance"
+    return Allowance(tolerance.rtol, tolerance.atol, source=source, is_users=True)
+
+
 def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> Policy:
     """Return the policy with the noise of each output, measured on (torch, ORT) executions of seeds.
 
@@ -142,6 +165,8 @@ def calibrate(policy: Policy, pairs: Iterable[tuple[Execution, Execution]]) -> P
         if not (expected.is_ok and actual.is_ok and len(expected.outputs) == len(actual.outputs)):
             continue
         for name, e, a in zip(policy.outputs, expected.outputs, actual.outputs, strict=True):
+            if (regions := policy.regions(name)) and e.shape == a.shape:
+                e, a = outside(e, regions), outside(a, regions)
             if is_float(e.dtype):
                 scale[name] = max(scale.get(name, 0.0), largest_magnitude(e))
             comparison = compare(e, a, policy.default(e.dtype))

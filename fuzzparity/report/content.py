@@ -7,7 +7,7 @@ looked up elsewhere, so the database alone can write the folder again.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Finding
+from fuzzparity.oracle.compare import Allowance
+from fuzzparity.oracle.regions import Region, Regions, ordered, outside, region_of
 from fuzzparity.report.clean import printable, without_paths
 from fuzzparity.target import Ort, Tolerance
 from fuzzparity.verdict import Kind, Realism
@@ -49,8 +51,8 @@ LEVELS = {  # Ort.optimization_level -> onnxruntime.GraphOptimizationLevel
 class ReproducerContent:
     """Hold all that a reproducer is made of.
 
-    `allowed`: the tolerance of each output that the finding was judged by (a floor folded into `atol`). `contains`:
-    which of "real data", "real weights", "source code" are in the folder.
+    `allowed`: the tolerance of each output that the finding was judged by (a floor folded into `atol`). `regions`:
+    those of slices, "boxes[..., :4]". `contains`: which of "real data", "real weights", "source code" are in it.
     """
 
     finding: Finding
@@ -66,6 +68,7 @@ class ReproducerContent:
     confidential: bool = False
     contains: tuple[str, ...] = ()
     allowed: dict[str, Tolerance] = field(default_factory=dict)
+    regions: dict[str, Tolerance] = field(default_factory=dict)
     limit_seconds: float = 20.0  # of a hang
     memory_bytes: int | None = None  # address space of an out-of-memory finding
     write_out: bool = True  # small inputs and models in repro.py itself
@@ -126,6 +129,30 @@ def expected_outputs(content: ReproducerContent) -> dict[str, Array] | None:
     return named
 
 
+WHERE = "where."  # before an output's name, in expected.safetensors: the mask of what counts there
+
+
+def masks(content: ReproducerContent) -> dict[str, Array]:
+    """Return the masks of what counts, by output, each of its output's rank; only outputs that have one."""
+    outputs = expected_outputs(content)
+    if content.expected is None or outputs is None:
+        return {}
+    pairs = zip(outputs, content.expected.where, strict=False)
+    return {name: mask for name, mask in pairs if mask is not None}
+
+
+def regions_of(
+    tolerances: Mapping[str, Tolerance], outputs: Iterable[str]
+) -> dict[str, tuple[tuple[Region, Allowance], ...]]:
+    """Return the slices that have a tolerance of their own, by output, the most specific first."""
+    found: dict[str, list[tuple[Region, Allowance]]] = {}
+    for key, item in tolerances.items():
+        region = region_of(key, outputs)
+        if region is not None:
+            found.setdefault(region.output, []).append((region, Allowance(item.rtol, item.atol, is_users=True)))
+    return {name: ordered(pairs) for name, pairs in found.items()}
+
+
 def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, Tolerance]:
     """Return the tolerance of every output, under which the recorded answers themselves show the finding.
 
@@ -136,17 +163,22 @@ def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, 
     for name, array in outputs.items():
         chosen[name] = content.allowed.get(name) or DEFAULT_ALLOWED.get(array.dtype.name) or Tolerance()
     comparison, watched = content.finding.verdict.comparison, content.finding.verdict.output
+    if comparison is not None and comparison.region in content.regions:
+        return chosen
     if content.finding.verdict.kind is Kind.NUMERIC and comparison is not None and watched in chosen:
         actual = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False)).get(watched)
-        if actual is not None and not _exceeds(outputs[watched], actual, chosen[watched]):
+        regions = regions_of(content.regions, outputs).get(watched, ())
+        if actual is not None and not _exceeds(outputs[watched], actual, chosen[watched], regions):
             chosen[watched] = Tolerance(atol=comparison.max_abs / 2 if comparison.max_abs < float("inf") else 0.0)
     return chosen
 
 
-def _exceeds(expected: Array, actual: Array, tolerance: Tolerance) -> bool:
-    """Tell whether two arrays lie beyond a tolerance anywhere; unequal shapes and dtypes do."""
+def _exceeds(expected: Array, actual: Array, tolerance: Tolerance, regions: Regions) -> bool:
+    """Tell whether two arrays lie beyond a tolerance anywhere outside of `regions`; unequal shapes and dtypes do."""
     if expected.shape != actual.shape or expected.dtype != actual.dtype or not is_float(expected.dtype):
         return True
+    if regions:
+        expected, actual = outside(expected, regions), outside(actual, regions)
     left, right = expected.astype(np.float64), actual.astype(np.float64)
     return not bool(np.allclose(right, left, rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True))
 

@@ -47,6 +47,7 @@ def finding_plain(content: ReproducerContent, place: Path) -> dict[str, Any]:
         "outputs": list(outputs) if outputs is not None else list(facts.outputs),
         "feeds": feeds(content),
         "allowed": as_plain(tolerances),
+        "regions": as_plain(content.regions),
         "ort": as_plain(content.ort),
         "limit_seconds": limit_seconds(content),
         "memory_bytes": content.memory_bytes,
@@ -56,7 +57,7 @@ def finding_plain(content: ReproducerContent, place: Path) -> dict[str, Any]:
         "environment": as_plain(facts.environment),
     }
     plain: dict[str, Any] = plain_without_paths(body, content.target_folder)
-    kept = ("outputs", "feeds", "allowed", "contract")  # a name such as "/head/out" is no directory
+    kept = ("outputs", "feeds", "allowed", "regions", "contract")  # a name such as "/head/out" is no directory
     return (
         plain
         | {key: body[key] for key in kept}

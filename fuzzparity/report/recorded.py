@@ -18,8 +18,9 @@ from typing import Any
 from fuzzparity.case import Array
 from fuzzparity.corpus.codec import decode
 from fuzzparity.errors import CannotRunHere, FuzzparityError
+from fuzzparity.oracle.where import aligned
 from fuzzparity.report.clean import printable
-from fuzzparity.report.content import IMPORT_OF_TARGET
+from fuzzparity.report.content import IMPORT_OF_TARGET, WHERE, regions_of
 from fuzzparity.target import LEVELS, Ort, Tolerance
 from fuzzparity.verdict import Kind
 
@@ -50,16 +51,21 @@ class RecordedFinding:
     memory_bytes: int | None
     packages: dict[str, str]
     dropped: tuple[str, ...] = ()  # options that were not taken over
+    regions: dict[str, Tolerance] = field(default_factory=dict)  # of slices: "boxes[..., :4]"
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Hold a whole reproducer: the finding, its inputs, torch's outputs where it answered, and the model's path."""
+    """Hold a whole reproducer: the finding, its inputs, torch's outputs where it answered, and the model's path.
+
+    `masks`: output -> where differences count, broadcast to it; only outputs that do not count everywhere.
+    """
 
     finding: RecordedFinding
     inputs: dict[str, Array] = field(repr=False)
     expected: dict[str, Array] | None = field(repr=False)
     model: Path
+    masks: dict[str, Array] = field(default_factory=dict, repr=False)
 
 
 def read_recorded(folder: Path) -> Recorded:
@@ -70,12 +76,25 @@ def read_recorded(folder: Path) -> Recorded:
     inputs = _arrays(folder, "inputs.safetensors")
     has_expected = (folder / "expected.safetensors").exists() or (folder / "expected.safetensors").is_symlink()
     expected = _arrays(folder, "expected.safetensors") if has_expected else None
+    masks = _split_masks(finding, expected)
     missing = [name for name in finding.feeds if name not in inputs]
     if missing:
         raise CannotRunHere(f"inputs.safetensors lacks {', '.join(map(ascii, missing[:5]))}, which the model is fed")
     if finding.standalone != IMPORT_OF_TARGET:  # an export that failed left no model
         regular_file(folder, "model.onnx", MOST_MODEL_BYTES)
-    return Recorded(finding, inputs, expected, folder / "model.onnx")
+    return Recorded(finding, inputs, expected, folder / "model.onnx", masks)
+
+
+def _split_masks(finding: RecordedFinding, expected: dict[str, Array] | None) -> dict[str, Array]:
+    """Take the masks out of what expected.safetensors holds, and return them by output."""
+    masks: dict[str, Array] = {}
+    for key in [key for key in expected or {} if key.startswith(WHERE) and key not in finding.outputs]:
+        assert expected is not None
+        mask, name = expected.pop(key), key.removeprefix(WHERE)
+        if name not in expected or mask.dtype.kind != "b" or aligned(mask, expected[name].shape) is None:
+            raise CannotRunHere(f"expected.safetensors: {ascii(key)[:80]} is no mask of an output")
+        masks[name] = mask
+    return masks
 
 
 def regular_file(folder: Path, name: str, most_bytes: int) -> Path:
@@ -129,6 +148,7 @@ def _finding(value: dict[str, Any]) -> RecordedFinding:
     ort, dropped = _ort(_get(value, "ort", dict))
     packages = _get(_get(value, "environment", dict), "packages", dict)
     output = verdict.get("output")
+    outputs = tuple(str(name) for name in _get(value, "outputs", list))
     return RecordedFinding(
         finding_id=printable(_get(value, "finding_id", str), 120),
         kind=Kind(kind),
@@ -139,7 +159,7 @@ def _finding(value: dict[str, Any]) -> RecordedFinding:
         standalone=printable(_get(value, "standalone", str), 80),
         signal=_whole(actual, "signal"),
         exit_code=_whole(actual, "exit_code"),
-        outputs=tuple(str(name) for name in _get(value, "outputs", list)),
+        outputs=outputs,
         feeds=_texts(value, "feeds"),
         allowed={str(name): _tolerance(item) for name, item in _get(value, "allowed", dict).items()},
         ort=ort,
@@ -147,7 +167,20 @@ def _finding(value: dict[str, Any]) -> RecordedFinding:
         memory_bytes=_whole(value, "memory_bytes"),
         packages={str(name): printable(version, 60) for name, version in packages.items()},
         dropped=dropped,
+        regions=_regions(value, outputs),
     )
+
+
+def _regions(value: dict[str, Any], outputs: tuple[str, ...]) -> dict[str, Tolerance]:
+    """Return the tolerances of slices; a reproducer of an earlier version has none."""
+    if "regions" not in value:
+        return {}
+    found = {str(key): _tolerance(item) for key, item in _get(value, "regions", dict).items()}
+    try:
+        regions_of(found, outputs)
+    except FuzzparityError as error:
+        raise CannotRunHere(f"finding.json: {printable(error, 200)}") from None
+    return found
 
 
 def _get(value: Any, key: str, wanted: type) -> Any:

@@ -26,6 +26,7 @@ from fuzzparity.report.content import (
     COMPARING,
     IMPORT_OF_TARGET,
     PATIENCE_SECONDS,
+    WHERE,
     ReproducerContent,
     allowed,
     content_of_payload,
@@ -34,7 +35,9 @@ from fuzzparity.report.content import (
     feeds,
     headline,
     limit_seconds,
+    masks,
     phase,
+    regions_of,
     relative_spec,
     said,
 )
@@ -128,7 +131,8 @@ def _files(content: ReproducerContent, place: Path) -> dict[str, bytes]:
         "issue.md": issue_text(content, source).encode("utf-8", "backslashreplace"),
     }
     if outputs is not None:
-        files["expected.safetensors"] = encode(outputs)
+        where = {WHERE + name: mask for name, mask in masks(content).items() if WHERE + name not in outputs}
+        files["expected.safetensors"] = encode(outputs | where)
     if not content.model:
         del files["model.onnx"]  # an export that failed
     for name, data in content.model_files.items():
@@ -169,7 +173,9 @@ def _repro_source(content: ReproducerContent, place: Path, outputs: dict[str, Ar
     compares = verdict.kind in COMPARING
     reference = outputs if compares else None
     inputs = dict(content.case.inputs)
+    where = {name: mask for name, mask in masks(content).items() if reference and WHERE + name not in reference}
     input_literals, expected_literals = _literals(inputs, content.write_out), _literals(reference, content.write_out)
+    where_literals = _literals(where, content.write_out and expected_literals is not None)
     packages = content.facts.environment.packages
     needs = "fuzzparity and the target" if runs_target else "numpy, onnx and onnxruntime"
     source = None if runs_target else source
@@ -197,6 +203,11 @@ def _repro_source(content: ReproducerContent, place: Path, outputs: dict[str, Ar
         tolerances = allowed(content, reference)
         constants["WATCHED"] = verdict.output
         constants["ALLOWED"] = {name: (item.rtol, item.atol) for name, item in tolerances.items()}
+        if regions := regions_of(content.regions, reference):
+            constants["REGIONS"] = {  # the most specific comes last and has the last word
+                name: [(region.parts, item.rtol, item.atol) for region, item in reversed(pairs)]
+                for name, pairs in regions.items()
+            }
     return (
         _ENVIRONMENT.get_template("repro.py.j2")
         .render(
@@ -212,8 +223,13 @@ def _repro_source(content: ReproducerContent, place: Path, outputs: dict[str, Ar
             has_expected=reference is not None,
             input_literals=input_literals,
             expected_literals=expected_literals,
+            has_where=bool(where),
+            where_literals=where_literals,
+            has_regions="REGIONS" in constants,
             model_source=source,
-            reads_files=input_literals is None or (reference is not None and expected_literals is None),
+            reads_files=input_literals is None
+            or (reference is not None and expected_literals is None)
+            or (bool(where) and where_literals is None),
         )
         .rstrip()
         + "\n"

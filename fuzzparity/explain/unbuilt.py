@@ -68,7 +68,7 @@ def export_verdict(refusal: Refusal) -> Verdict:
         side=ORT,
         site=f"{refusal.error_class} {refusal.site}".strip(),
         blame="export",
-        headline=f"the module cannot be exported: {refusal.error_class}: {refusal.message}",
+        headline=f"the module cannot be exported: {refusal.said}",
     )
 
 

@@ -11,73 +11,40 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 import torch
 
-from fuzzparity.case import Case
-from fuzzparity.contract import Build, TargetFacts
+from fuzzparity.contract import Build, Contract, TargetFacts
 from fuzzparity.errors import InvalidTarget
-from fuzzparity.execution import Refusal, Status, normalize_message
+from fuzzparity.execution import Refusal, Status
 from fuzzparity.sides.build import Exported, write_build
 from fuzzparity.sides.environment import environment, packages
+from fuzzparity.sides.exporting import Alone, Attempt, NotExported, export_twin, run_here
 from fuzzparity.sides.graph import read_graph
+from fuzzparity.sides.guard import StateGuard
+from fuzzparity.sides.lint import lint
 from fuzzparity.sides.load import LoadedTarget
-from fuzzparity.sides.onnx_files import given_onnx
-from fuzzparity.sides.ort_side import check_optimizers, check_providers
-from fuzzparity.sides.quiet import quietly
-from fuzzparity.sides.shapes import (
-    AskedDims,
-    asked_dims,
-    contract_of,
-    contract_without_model,
-    dynamo_shapes,
-    other_sample,
-    static_dims,
-    torchscript_axes,
-)
+from fuzzparity.sides.onnx_files import given_onnx, keep_outputs
+from fuzzparity.sides.ort_side import check_ort
+from fuzzparity.sides.shapes import AskedDims, asked_dims, contract_of, contract_without_model, static_dims
 from fuzzparity.sides.state import load_state, state_digest
-from fuzzparity.sides.tensors import to_tensor
-from fuzzparity.sides.torch_side import StateGuard, TorchSide, site_of
+from fuzzparity.sides.torch_side import TorchSide
 from fuzzparity.target import Target
 
-__all__ = ["Attempt", "BuildResult", "facts_without_model", "load_state", "make_build"]
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+__all__ = ["Attempt", "BuildResult", "facts_without_model", "load_state", "make_build", "run_here"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildResult:
-    """Hold the facts of a build, or the refusal of the exporter (`kind` "export_error")."""
+    """Hold the facts of a build, or the refusal of the exporter (`kind` "export_error") and what was noted with it."""
 
     facts: TargetFacts | None = None
     error: Refusal | None = None
     kind: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Attempt:
-    """Hold what one export gave, in a form that travels between processes: a model in parts, or why there is none.
-
-    `parts`: the model without its initializers, then each of these, since protobuf writes no message above 2 GiB.
-    """
-
-    parts: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
     notes: tuple[str, ...] = ()
-    error: Refusal | None = None
-    invalid: InvalidTarget | None = None
-
-
-Alone = Callable[[Callable[[], Attempt]], Attempt]
-
-
-def run_here(attempt: Callable[[], Attempt]) -> Attempt:
-    """Run an export in this process."""
-    return attempt()
 
 
 def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_here) -> BuildResult:
@@ -89,34 +56,35 @@ def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_
     fails is a result with an error.
     """
     target = loaded.target
-    check_providers(target.ort)
-    check_optimizers(target.ort.disabled_optimizers)
+    check_ort(target.ort, loaded.folder)
     asked = asked_dims(target, loaded.seed)
     given = given_onnx(target, loaded.folder)
     weights, state = state_digest(loaded.module), StateGuard(loaded.module)
     if given is not None:
-        exported = Exported(onnx.load_from_string(given), "given")
+        exported = Exported(given, "given")
     else:
         try:
-            made = _export(loaded, asked, alone)
+            made = export_twin(loaded, asked, alone)
         finally:
             state.restore()  # an exporter runs forward, which may count in a buffer
-        if isinstance(made, Refusal):
+        if isinstance(made, NotExported):
             _require_first_seed(loaded)
-            return BuildResult(error=made, kind="export_error")
+            return BuildResult(error=made.error, kind="export_error", notes=made.notes)
         exported = made
     torch_names, mutates = _require_first_seed(loaded)
-    outputs = _output_names(target, torch_names, exported.model)
-    if outputs is None:
+    paired = _pair_outputs(target, torch_names, exported)
+    if paired is None:
         message = f"torch gives {len(torch_names)} outputs, the exported model {len(exported.model.graph.output)}"
-        return BuildResult(error=Refusal("OutputCount", message, "outputs"), kind="export_error")
+        return BuildResult(error=Refusal("OutputCount", message, "outputs"), kind="export_error", notes=exported.notes)
+    outputs, exported = paired
     return BuildResult(_facts(loaded, asked, exported, weights, outputs, mutates, builds_folder))
 
 
-def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True) -> TargetFacts:
+def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True, notes: tuple[str, ...] = ()) -> TargetFacts:
     """Return the facts of a target that could not be exported, as far as the target itself says them.
 
     `can_run=False`: its module dies on the first seed, so that the outputs are known only where the target names them.
+    `notes`: what was said while the export was tried.
     """
     target = loaded.target
     names, mutates = _require_first_seed(loaded) if can_run else (tuple(target.outputs or ()), False)
@@ -136,6 +104,7 @@ def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True) -> Target
         opset_obtained=0,
         computing_dtype="float32",
         versions=versions,
+        notes=notes,
     )
     return TargetFacts(
         name=loaded.name,
@@ -168,10 +137,11 @@ def _facts(
     tolerances = _tolerance_outputs(target, outputs)
     graph = read_graph(exported.model)
     contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given")
-    static = static_dims(asked, contract)
-    notes = [*exported.notes, *_checked(exported.model)]
+    static, is_given = static_dims(asked, contract), exported.origin == "given"
+    notes = [*exported.notes, *(item.text for item in lint(target, loaded.module, exported.model, is_given=is_given))]
     if static:
         notes.append(f"asked to be dynamic, static in the ONNX model: {', '.join(static)}")
+    notes += _merged_dims(asked, contract)
     dropped = [item.name for item in contract.inputs if not item.onnx_name]
     if dropped:
         notes.append(f"the ONNX model does without input {', '.join(dropped)}")
@@ -195,127 +165,15 @@ def _facts(
     )
 
 
-def _export(loaded: LoadedTarget, asked: AskedDims, alone: Alone) -> Exported | Refusal:
-    """Export from the first seed, and once more from another sample when asked-for dims came out static."""
-    first = _unpacked(loaded, alone(lambda: _attempt(loaded, asked, loaded.seed)))
-    if isinstance(first, Refusal):
-        return first
-    lost = _lost(loaded, asked, first)
-    if not lost:
-        return first
-    sample = other_sample(asked, loaded.seed)
-    shapes = ", ".join(f"{name}{list(shape)}" for name, shape in sample.shapes.items())
-    again = f"exported again from {shapes}, since {', '.join(lost)} came out static from the first seed"
-    second = _unpacked(loaded, alone(lambda: _attempt(loaded, asked, sample)))
-    if isinstance(second, Refusal):  # the first export stands
-        return dataclasses.replace(first, notes=(*first.notes, f"{again}; that export failed: {second.message}"))
-    if len(_lost(loaded, asked, second)) < len(lost):
-        return dataclasses.replace(second, notes=(*second.notes, again))
-    return dataclasses.replace(first, notes=(*first.notes, f"{again}; that did not help"))
-
-
-def _attempt(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Attempt:
-    """Export from one sample; nothing of the target or of the exporter escapes as an exception."""
-    try:
-        exported = _export_from(loaded, asked, sample)
-        initializers = [tensor.SerializeToString() for tensor in exported.model.graph.initializer]
-        del exported.model.graph.initializer[:]
-        return Attempt((exported.model.SerializeToString(), *initializers), exported.notes)
-    except InvalidTarget as error:
-        return Attempt(invalid=error)
-    except (Exception, SystemExit) as error:
-        return Attempt(error=_export_refusal(error))
-
-
-def _unpacked(loaded: LoadedTarget, attempt: Attempt) -> Exported | Refusal:
-    if attempt.invalid is not None:
-        raise attempt.invalid
-    if attempt.error is not None:
-        return attempt.error
-    model = onnx.load_from_string(attempt.parts[0])
-    model.graph.initializer.extend(onnx.TensorProto.FromString(part) for part in attempt.parts[1:])
-    return Exported(model, f"exported by {loaded.target.export.exporter}", attempt.notes)
-
-
-def _lost(loaded: LoadedTarget, asked: AskedDims, exported: Exported) -> tuple[str, ...]:
-    contract = contract_of(loaded.target, loaded.seed, read_graph(exported.model), asked, is_given=False)
-    return static_dims(asked, contract)
-
-
-def _export_from(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Exported:
-    export = loaded.target.export
-    module = _exportable(loaded)
-    arguments = tuple(to_tensor(array) for array in sample.inputs.values())
-    keywords: dict[str, Any] = {
-        "input_names": list(sample.inputs),
-        "output_names": list(loaded.target.outputs) if loaded.target.outputs else None,
-        "opset_version": export.opset,
-        "verbose": False,
-        **export.options,
-    }
-    with quietly() as warned, torch.no_grad():
-        if export.exporter == "torchscript":
-            model = _by_torchscript(module, arguments, torchscript_axes(asked), keywords)
-            narrowed: tuple[str, ...] = ()
-        else:
-            if not isinstance(module, torch.export.ExportedProgram):
-                keywords["dynamic_shapes"] = dynamo_shapes(asked, sample, module.forward)
-            program = torch.onnx.export(module, arguments, dynamo=True, optimize=export.optimize, **keywords)
-            model = program.model_proto
-            narrowed = _narrowed(program.exported_program, asked, sample)
-    return Exported(model, f"exported by {export.exporter}", (*narrowed, *warned))
-
-
-def _by_torchscript(
-    module: Any, arguments: tuple[torch.Tensor, ...], axes: dict[str, dict[int, str]], keywords: dict[str, Any]
-) -> onnx.ModelProto:
-    import io
-
-    buffer = io.BytesIO()
-    torch.onnx.export(module, arguments, buffer, dynamo=False, dynamic_axes=axes or None, **keywords)
-    return onnx.load_from_string(buffer.getvalue())
-
-
-def _exportable(loaded: LoadedTarget) -> Any:
-    """Return what the exporter takes: the program, the module, or a module around a plain callable."""
-    exporter = loaded.target.export.exporter
-    given = loaded.target.module
-    if isinstance(given, torch.export.ExportedProgram):
-        return given if exporter == "dynamo" else loaded.module
-    if isinstance(given, torch.jit.ScriptModule) and exporter == "dynamo":
-        raise InvalidTarget(
-            "export",
-            "a ScriptModule cannot be exported by dynamo",
-            "set export=Export(exporter='torchscript'), or give the nn.Module it was made from, or its ONNX file",
-        )
-    if isinstance(given, torch.nn.Module):
-        return given
-    wrapper = torch.nn.Module()
-    wrapper.forward = given  # the exporter reads its signature from here
-    return wrapper.eval()
-
-
-def _narrowed(program: Any, asked: AskedDims, sample: Case) -> tuple[str, ...]:
-    """Return a note for each dim whose range the exporter made narrower than what was asked."""
-    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-    notes = []
-    for name, value in zip(sample.inputs, values[len(values) - len(sample.inputs) :], strict=False):
-        for dim, one in asked.get(name, {}).items():
-            size = value.shape[dim] if isinstance(value, torch.Tensor) and dim < value.ndim else None
-            found = program.range_constraints.get(size.node.expr) if isinstance(size, torch.SymInt) else None
-            if found is None:
-                continue
-            low, high = int(found.lower), int(found.upper) if found.upper.is_Integer else None
-            if low > max(one.low, 1) or (high is not None and (one.high is None or high < one.high)):
-                notes.append(f"the exporter narrowed {name}[{dim}] to {low}..{'inf' if high is None else high}")
-    return tuple(notes)
-
-
-def _export_refusal(error: BaseException) -> Refusal:
-    """Return an exporter's failure by its cause: torch wraps it in an error whose text is advice."""
-    cause = error.__cause__ or error
-    lines = [line for line in _ANSI.sub("", str(cause)).splitlines() if line.strip()]
-    return Refusal(type(cause).__name__, normalize_message(" ".join(lines[:3])), site_of(cause))
+def _merged_dims(asked: AskedDims, contract: Contract) -> list[str]:
+    """Return a note for each group of dims that were asked for under several names and came out as one."""
+    groups: dict[str, dict[str, str]] = {}
+    for item in contract.inputs:
+        for dim, one in asked.get(item.name, {}).items():
+            if one.name and item.dims[dim].symbol:
+                groups.setdefault(item.dims[dim].symbol, {}).setdefault(one.name, f"{item.name}[{dim}]")
+    merged = [group for group in groups.values() if len(group) > 1]
+    return [f"asked to be independent, one dim in the ONNX model: {', '.join(group.values())}" for group in merged]
 
 
 def _require_first_seed(loaded: LoadedTarget) -> tuple[tuple[str, ...], bool]:
@@ -336,26 +194,47 @@ def _require_first_seed(loaded: LoadedTarget) -> tuple[tuple[str, ...], bool]:
     return side.names(loaded.seed), side.mutates_inputs
 
 
-def _output_names(target: Target, torch_names: Sequence[str], model: onnx.ModelProto) -> tuple[str, ...] | None:
-    """Name the outputs, paired by position; None when an exported model has another number of them."""
-    onnx_names = [value.name for value in model.graph.output]
+def _pair_outputs(
+    target: Target, torch_names: Sequence[str], exported: Exported
+) -> tuple[tuple[str, ...], Exported] | None:
+    """Name the outputs and return the model with its outputs in their order; None when an export has another number.
+
+    Paired by name where the ONNX model has all of these names, else by position. ONNX outputs beyond them are left out
+    only when every other one is paired by name.
+    """
+    onnx_names = [value.name for value in exported.model.graph.output]
     if target.outputs is not None and len(target.outputs) != len(torch_names):
         raise InvalidTarget(
             "outputs",
             f"{len(target.outputs)} output names for {len(torch_names)} outputs: {', '.join(target.outputs)}",
             f"name each flattened output of forward; the ONNX names are {', '.join(onnx_names)}",
         )
-    if len(onnx_names) != len(torch_names):
-        if target.onnx is None:
-            return None
-        raise InvalidTarget(
-            "outputs",
-            f"torch gives {len(torch_names)} outputs, the ONNX model {len(onnx_names)}: {', '.join(onnx_names)}",
-            "wrap the module so that forward returns what the ONNX model does, in its order",
-        )
-    if target.outputs is not None:
-        return tuple(target.outputs)
-    return tuple(own or theirs for own, theirs in zip(torch_names, onnx_names, strict=True))
+    names = list(target.outputs or torch_names)
+    is_named = all(names) and len(set(names)) == len(names) and set(names) <= set(onnx_names)
+    if is_named and names != onnx_names and exported.origin == "given":
+        return tuple(names), _with_outputs(exported, names)
+    if len(onnx_names) == len(torch_names):
+        return tuple(own or theirs for own, theirs in zip(names, onnx_names, strict=True)), exported
+    if exported.origin != "given":
+        return None
+    missing = [name for name in names if name not in onnx_names] if all(names) else []
+    more = f"; it has no {', '.join(missing)}" if missing else ""
+    raise InvalidTarget(
+        "outputs",
+        f"torch gives {len(torch_names)} outputs, the ONNX model {len(onnx_names)}: {', '.join(onnx_names)}{more}",
+        "wrap the module so that forward returns what the ONNX model does, in its order; where the ONNX model has "
+        "more, `outputs` with its names for those of forward is enough",
+    )
+
+
+def _with_outputs(exported: Exported, names: list[str]) -> Exported:
+    """Return a given model with these outputs alone, in this order, and a note that says so."""
+    before = [value.name for value in exported.model.graph.output]
+    rest = [name for name in before if name not in names]
+    note = "outputs are paired by name"
+    if rest:
+        note += f"; the ONNX model also gives {', '.join(rest)}: left out of the twin, as forward does not return it"
+    return dataclasses.replace(exported, model=keep_outputs(exported.model, names), notes=(*exported.notes, note))
 
 
 def _tolerance_outputs(target: Target, outputs: Sequence[str]) -> tuple[str, ...]:
@@ -368,16 +247,6 @@ def _tolerance_outputs(target: Target, outputs: Sequence[str]) -> tuple[str, ...
 
 def _toleranced(target: Target) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key.partition("[")[0] for key in target.tolerances))
-
-
-def _checked(model: onnx.ModelProto) -> tuple[str, ...]:
-    """Return a note when the full ONNX checker finds fault; ORT may still take the model."""
-    try:
-        onnx.checker.check_model(model, full_check=True)
-    except Exception as error:
-        text = " ".join(str(error).split())
-        return (f"the ONNX checker says: {text[:300]}",)
-    return ()
 
 
 def source_line(module: Any) -> str:

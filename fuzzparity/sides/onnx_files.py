@@ -7,7 +7,7 @@ what cannot be read is one clear error.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import onnx
@@ -17,8 +17,11 @@ from fuzzparity.errors import InvalidTarget
 from fuzzparity.target import Target
 
 
-def given_onnx(target: Target, folder: str) -> bytes | None:
-    """Return the bytes of the ONNX that a target gives, external data taken in; None when it is to be exported."""
+def given_onnx(target: Target, folder: str) -> onnx.ModelProto | None:
+    """Return the ONNX that a target gives, external data taken in; None when it is to be exported.
+
+    With its data a model may be above 2 GiB, which no protobuf message holds: never serialize it in one piece.
+    """
     given = target.onnx
     if callable(given) and not isinstance(given, onnx.ModelProto):
         try:
@@ -33,9 +36,9 @@ def given_onnx(target: Target, folder: str) -> bytes | None:
     if given is None and target.onnx is None:
         return None
     if isinstance(given, onnx.ModelProto):
-        return _serialized(given, "the target's ModelProto")
+        return _complete(given, "the target's ModelProto")
     if isinstance(given, (bytes, bytearray, memoryview)):
-        return _serialized(_parsed(bytes(given), "the target's onnx bytes"), "the target's onnx bytes")
+        return _complete(_parsed(bytes(given), "the target's onnx bytes"), "the target's onnx bytes")
     if isinstance(given, (str, Path)):
         return _read_onnx(Path(folder or ".") / given)
     raise InvalidTarget(
@@ -45,7 +48,7 @@ def given_onnx(target: Target, folder: str) -> bytes | None:
     )
 
 
-def _read_onnx(path: Path) -> bytes:
+def _read_onnx(path: Path) -> onnx.ModelProto:
     if not path.is_file():
         raise InvalidTarget("onnx", f"there is no file {path}", "give the path of an ONNX file")
     model = _parsed(path.read_bytes(), str(path))
@@ -70,7 +73,7 @@ def _read_onnx(path: Path) -> bytes:
             "save the model again with its data file",
             traceback.format_exc(),
         ) from None
-    return _serialized(model, str(path))
+    return model
 
 
 def _external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
@@ -94,19 +97,23 @@ def _parsed(data: bytes, what: str) -> onnx.ModelProto:
     return model
 
 
-def _serialized(model: onnx.ModelProto, what: str) -> bytes:
+def _complete(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
+    """Return a model that stands alone; one that came without its folder cannot find external data."""
     if any(True for _ in _external(model)):
         raise InvalidTarget(
             "onnx", f"{what} refers to external data files", "give the path of the ONNX file, so that they are found"
         )
-    try:
-        return bytes(model.SerializeToString(deterministic=True))
-    except Exception as error:  # protobuf ends at 2 GiB
-        raise InvalidTarget(
-            "onnx",
-            f"{what} cannot be written as one message: {_first_line(error)}",
-            "models above 2 GiB are not supported yet; cut the model or use smaller weights",
-        ) from None
+    return model
+
+
+def keep_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a model with these of its outputs alone, in this order; nodes stay as they are."""
+    by_name = {value.name: value for value in model.graph.output}
+    kept = onnx.ModelProto()
+    kept.CopyFrom(model)
+    del kept.graph.output[:]
+    kept.graph.output.extend(by_name[name] for name in names)
+    return kept
 
 
 def _first_line(error: BaseException) -> str:

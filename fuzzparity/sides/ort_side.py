@@ -24,7 +24,7 @@ from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, readable_message, source_site
-from fuzzparity.sides.optimizers import known_optimizers
+from fuzzparity.sides.session_words import check_config, check_optimizers, check_threads, register_library
 from fuzzparity.target import Ort
 
 CPU = "CPUExecutionProvider"
@@ -57,13 +57,15 @@ _NODE = re.compile(r"(?:while running|for|node of type|operator:?|op:?) ([A-Z]\w
 _OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "out of memory", "bad allocation", "CUDA failure 2:")
 
 
-def open_ort(model: Path | bytes, ort: Ort, contract: Contract) -> OrtSide | Execution:
+def open_ort(model: Path | bytes, ort: Ort, contract: Contract, folder: str = "") -> OrtSide | Execution:
     """Return a side with a new session, or the execution (phase "load") in which ORT refused the model.
+
+    `folder`: the target's, from which `ort.custom_op_libraries` are named.
 
     Raises `InvalidTarget` for a provider or option that does not exist or is not what runs.
     """
     check_providers(ort)
-    options = session_options(ort)
+    options = session_options(ort, folder)
     providers = [(name, dict(ort.provider_options.get(name, {}))) for name in ort.providers]
     source = str(model) if isinstance(model, Path) else model
     started = perf_counter()
@@ -123,8 +125,13 @@ class OrtSide:
         return [_array(value) for value in self._session.run_with_ort_values(None, values)]
 
 
-def session_options(ort: Ort) -> Any:
-    """Return SessionOptions for an `Ort`: sequential, one thread unless it says otherwise, silent."""
+def session_options(ort: Ort, folder: str = "") -> Any:
+    """Return SessionOptions for an `Ort`: sequential, one thread unless it says otherwise, silent.
+
+    `folder`: the target's, from which custom operator libraries are named.
+    """
+    check_threads(ort)
+    check_config(ort.config)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -136,7 +143,15 @@ def session_options(ort: Ort) -> Any:
     for key, value in ort.config.items():
         options.add_session_config_entry(str(key), str(value))
     check_optimizers(ort.disabled_optimizers)
+    for library in ort.custom_op_libraries:
+        register_library(options, library, folder)
     return options
+
+
+def check_ort(ort: Ort, folder: str = "") -> None:
+    """Raise `InvalidTarget` for anything in an `Ort` that does not exist here, before a model is made for it."""
+    check_providers(ort)
+    session_options(ort, folder)
 
 
 def check_providers(ort: Ort) -> None:
@@ -193,21 +208,6 @@ def _require_providers(session: Any, ort: Ort) -> None:
             "the libraries that the provider needs (CUDA, cuDNN, ...) could not be loaded; install the versions that "
             "this wheel was built for",
         )
-
-
-def check_optimizers(names: Sequence[str]) -> None:
-    """Raise `InvalidTarget` for a pass that ORT does not have: it would be ignored in silence."""
-    if not names:
-        return
-    known = known_optimizers()
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 5, 0.4)
-            raise InvalidTarget(
-                "ort",
-                f"disabled_optimizers names {name!r}, which ONNX Runtime {onnxruntime.__version__} does not have",
-                f"near it: {', '.join(near)}" if near else f"known: {', '.join(sorted(known))}",
-            )
 
 
 def refused(error: BaseException, seconds: float = 0.0, phase: str = "run") -> Execution:

@@ -49,7 +49,7 @@ def open_pair(
     provider or option that is not there.
     """
     options = ort or loaded.target.ort
-    side = open_ort(build_folder / "model.onnx", options, facts.contract)
+    side = open_ort(build_folder / "model.onnx", options, facts.contract, loaded.folder)
     if isinstance(side, Execution):
         return side
     return Pair(loaded, facts, side, options)

@@ -44,7 +44,7 @@ def build(context: Context, folder: str) -> Built:
     if result.facts is not None:
         return Built(result.facts, loaded.seed)
     assert result.error is not None
-    return Built(facts_without_model(loaded), loaded.seed, result.error)
+    return Built(facts_without_model(loaded, notes=result.notes), loaded.seed, result.error)
 
 
 def gate(context: Context, spec: GateSpec) -> GateReport:

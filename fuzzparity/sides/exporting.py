@@ -20,7 +20,6 @@ from fuzzparity.case import Case
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Refusal, normalize_message, readable_message
 from fuzzparity.sides.build import Exported
-from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import read_graph
 from fuzzparity.sides.heard import Heard, heard, readable
 from fuzzparity.sides.load import LoadedTarget
@@ -158,8 +157,7 @@ def _export_from(
     """Return the model and a note for each range that the exporter narrowed."""
     export = loaded.target.export
     module = _exportable(loaded)
-    call = Call.of(loaded.target)
-    args, kwargs = call.arguments([to_tensor(array) for array in sample.inputs.values()])
+    args, kwargs = loaded.call.arguments([to_tensor(array) for array in sample.inputs.values()])
     keywords: dict[str, Any] = {
         "kwargs": kwargs or None,
         "input_names": list(sample.inputs),
@@ -174,7 +172,7 @@ def _export_from(
         torch.onnx.export(module, args, buffer, dynamo=False, dynamic_axes=axes or None, **keywords)
         return onnx.load_from_string(buffer.getvalue()), ()
     if not isinstance(module, torch.export.ExportedProgram):
-        keywords["dynamic_shapes"] = dynamo_shapes(asked, call, module.forward)
+        keywords["dynamic_shapes"] = dynamo_shapes(asked, loaded.call, module.forward)
     program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
     return program.model_proto, _narrowed(program.exported_program, asked, sample, said)
 

@@ -19,8 +19,9 @@ import torch
 
 from fuzzparity.contract import Build, Contract, TargetFacts
 from fuzzparity.errors import InvalidTarget
-from fuzzparity.execution import Refusal, Status
+from fuzzparity.execution import Refusal
 from fuzzparity.sides.build import Exported, write_build
+from fuzzparity.sides.conduct import Conduct, observe, require_carry
 from fuzzparity.sides.environment import environment, packages
 from fuzzparity.sides.exporting import Alone, Attempt, NotExported, export_twin, run_here
 from fuzzparity.sides.graph import read_graph
@@ -31,7 +32,6 @@ from fuzzparity.sides.onnx_files import given_onnx, keep_outputs
 from fuzzparity.sides.ort_side import check_ort
 from fuzzparity.sides.shapes import AskedDims, asked_dims, contract_of, contract_without_model, static_dims
 from fuzzparity.sides.state import load_state, state_digest
-from fuzzparity.sides.torch_side import TorchSide
 from fuzzparity.target import Target
 
 __all__ = ["Attempt", "BuildResult", "facts_without_model", "load_state", "make_build", "run_here"]
@@ -68,16 +68,17 @@ def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_
         finally:
             state.restore()  # an exporter runs forward, which may count in a buffer
         if isinstance(made, NotExported):
-            _require_first_seed(loaded)
+            observe(loaded, asked)
             return BuildResult(error=made.error, kind="export_error", notes=made.notes)
         exported = made
-    torch_names, mutates = _require_first_seed(loaded)
+    conduct = observe(loaded, asked)
+    torch_names = conduct.names
     paired = _pair_outputs(target, torch_names, exported)
     if paired is None:
         message = f"torch gives {len(torch_names)} outputs, the exported model {len(exported.model.graph.output)}"
         return BuildResult(error=Refusal("OutputCount", message, "outputs"), kind="export_error", notes=exported.notes)
     outputs, exported = paired
-    return BuildResult(_facts(loaded, asked, exported, weights, outputs, mutates, builds_folder))
+    return BuildResult(_facts(loaded, asked, exported, weights, outputs, conduct, builds_folder))
 
 
 def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True, notes: tuple[str, ...] = ()) -> TargetFacts:
@@ -87,7 +88,9 @@ def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True, notes: tu
     `notes`: what was said while the export was tried.
     """
     target = loaded.target
-    names, mutates = _require_first_seed(loaded) if can_run else (tuple(target.outputs or ()), False)
+    asked = asked_dims(target, loaded.seed)
+    conduct = observe(loaded, asked) if can_run else Conduct(tuple(target.outputs or ()))
+    names = conduct.names
     given = list(target.outputs) if target.outputs and len(target.outputs) == len(names) else names
     outputs = tuple(name or f"output_{place}" for place, name in enumerate(given))
     weights, versions = state_digest(loaded.module), packages()
@@ -111,13 +114,13 @@ def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True, notes: tu
         spec=loaded.spec,
         folder=loaded.folder,
         outputs=outputs,
-        contract=contract_without_model(target, loaded.seed, asked_dims(target, loaded.seed)),
+        contract=contract_without_model(target, loaded.seed, asked),
         build=build,
         environment=environment(target.ort, target.ort.providers, loaded.device),
         has_real_seeds=target.seeds is not None,
-        notes=loaded.notes,
+        notes=(*loaded.notes, *conduct.notes),
         confidential=target.confidential,
-        mutates_inputs=mutates,
+        mutates_inputs=conduct.mutates_inputs,
         source_line=source_line(loaded.module),
         tolerance_outputs=tuple(name for name in outputs if name in _toleranced(target)),
         ort=target.ort,
@@ -130,13 +133,14 @@ def _facts(
     exported: Exported,
     weights: str,
     outputs: tuple[str, ...],
-    mutates: bool,
+    conduct: Conduct,
     builds_folder: Path,
 ) -> TargetFacts:
     target = loaded.target
     tolerances = _tolerance_outputs(target, outputs)
     graph = read_graph(exported.model)
     contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given")
+    require_carry(loaded, outputs, conduct, contract)
     static, is_given = static_dims(asked, contract), exported.origin == "given"
     notes = [*exported.notes, *(item.text for item in lint(target, loaded.module, exported.model, is_given=is_given))]
     if static:
@@ -156,9 +160,9 @@ def _facts(
         build=build,
         environment=environment(target.ort, target.ort.providers, loaded.device),
         has_real_seeds=target.seeds is not None,
-        notes=(*loaded.notes, *(("the module writes to its inputs",) if mutates else ())),
+        notes=(*loaded.notes, *conduct.notes),
         confidential=target.confidential,
-        mutates_inputs=mutates,
+        mutates_inputs=conduct.mutates_inputs,
         source_line=source_line(loaded.module),
         ort=target.ort,
         tolerance_outputs=tolerances,
@@ -174,24 +178,6 @@ def _merged_dims(asked: AskedDims, contract: Contract) -> list[str]:
                 groups.setdefault(item.dims[dim].symbol, {}).setdefault(one.name, f"{item.name}[{dim}]")
     merged = [group for group in groups.values() if len(group) > 1]
     return [f"asked to be independent, one dim in the ONNX model: {', '.join(group.values())}" for group in merged]
-
-
-def _require_first_seed(loaded: LoadedTarget) -> tuple[tuple[str, ...], bool]:
-    """Run the module on the first seed; return its own output names and whether it writes to its inputs."""
-    side = TorchSide(loaded)
-    first = side.run(loaded.seed)
-    if first.status is not Status.OK:
-        assert first.refusal is not None
-        shapes = ", ".join(f"{name} {a.dtype.name}{list(a.shape)}" for name, a in loaded.seed.inputs.items())
-        raise InvalidTarget(
-            "run",
-            f"the module refuses its own inputs ({shapes}): {first.refusal.error_class}: {first.refusal.message} "
-            f"({first.refusal.site})",
-            "give inputs that forward takes, by position and in its order",
-        )
-    if not first.outputs:
-        raise InvalidTarget("run", "the module returns no tensor", "return at least one tensor from forward")
-    return side.names(loaded.seed), side.mutates_inputs
 
 
 def _pair_outputs(

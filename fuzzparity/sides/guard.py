@@ -286,7 +286,8 @@ def _is_equal(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_is_equal, one, other))
-    return bool(one is other or one == other)
+    same: bool = one is other or one == other
+    return same
 
 
 def _is_data(value: Any) -> bool:

@@ -31,6 +31,7 @@ class TorchSide:
     def __init__(self, loaded: LoadedTarget, output_names: Sequence[str] | None = None) -> None:
         self.output_names = tuple(output_names or ())
         self.mutates_inputs = False
+        self._names: tuple[str, ...] | None = None
         self._device = torch.device(loaded.device)
         self._is_moved = self._device.type != "cpu"
         self._module = loaded.module
@@ -65,6 +66,8 @@ class TorchSide:
                 result = self._module(*args, **kwargs)
             seconds = perf_counter() - started
             outputs = flatten_outputs(result)
+            if self._names is None:
+                self._names = output_names(result)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             self._state.restore()
             return refused(TORCH, error, perf_counter() - started)
@@ -73,14 +76,14 @@ class TorchSide:
         return Execution(TORCH, Status.OK, outputs, seconds=seconds)
 
     def names(self, case: Case) -> tuple[str, ...]:
-        """Return the output names that the module itself gives (dict keys, fields); "" for a place without one."""
-        args, kwargs = self._call.arguments(self._tensors(case))
-        if self._reset is not None:
-            self._reset(self._module)
-        with torch.no_grad():
-            result = self._module(*args, **kwargs)
-        self._state.restore()
-        return output_names(result)
+        """Return the output names that the module itself gives (dict keys, fields); "" for a place without one.
+
+        They are those of the first run that answered; `case` runs when there was none.
+        """
+        if self._names is None:
+            execution = self.run(case)
+            assert self._names is not None, execution
+        return self._names
 
     def _tensors(self, case: Case) -> list[torch.Tensor]:
         tensors = [to_tensor(array) for array in case.inputs.values()]

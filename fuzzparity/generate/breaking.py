@@ -23,8 +23,11 @@ Build = Callable[[list[Array]], list[Array] | None]
 def breaking_steps(scene: Scene) -> Iterator[tuple[str, Build]]:
     """Return every way to leave this contract, indices and values first, dtypes and dims after them."""
     for index in range(len(scene.names)):
-        yield from _value_breaks(scene, index)
+        if index not in scene.opaque:
+            yield from _value_breaks(scene, index)
     for index, (item, domain) in enumerate(zip(scene.contract.inputs, scene.domains, strict=True)):
+        if index in scene.opaque:
+            continue
         if domain.traits.family != "opaque":
             for dtype in wrong_dtypes(item.dtype):
                 yield f"{item.name} as {dtype}", _cast_to(index, dtype)

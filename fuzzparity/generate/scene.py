@@ -15,6 +15,7 @@ from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.domain import Domain, confine, domain_of, index_range
 from fuzzparity.generate.dtypes import cast
+from fuzzparity.generate.relations import SizeRelations
 from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
 from fuzzparity.generate.values import Fill, classics, nonfinite_classics
 
@@ -22,7 +23,10 @@ _FEW_REFUSALS = 2  # of one size, none accepted, before it is tried less
 
 
 class Scene:
-    """Hold contract, domains, axes, menus of sizes and fills, and what both sides refuse."""
+    """Hold contract, domains, axes, menus of sizes and fills, and what both sides refuse.
+
+    `axes` are those that may change: an axis that an opaque input has stays as in the parent, in every input.
+    """
 
     def __init__(self, contract: Contract, seeds: Sequence[Case], max_elements: int, max_bytes: int) -> None:
         """Read contract and seeds once."""
@@ -34,9 +38,15 @@ class Scene:
         self.domains: list[Domain] = [
             domain_of(item, contract, [draft[index] for draft in drafts]) for index, item in enumerate(contract.inputs)
         ]
-        self.axes = axes_of(contract)
-        self.classics: list[tuple[Fill, ...]] = [classics(domain) for domain in self.domains]
-        self.nonfinite: list[tuple[Fill, ...]] = [nonfinite_classics(domain) for domain in self.domains]
+        self.opaque = frozenset(index for index, item in enumerate(contract.inputs) if item.is_opaque)
+        self._all_axes = axes_of(contract)
+        self.axes = tuple(axis for axis in self._all_axes if not any(index in self.opaque for index, _ in axis.places))
+        self.classics: list[tuple[Fill, ...]] = [
+            () if index in self.opaque else classics(domain) for index, domain in enumerate(self.domains)
+        ]
+        self.nonfinite: list[tuple[Fill, ...]] = [
+            () if index in self.opaque else nonfinite_classics(domain) for index, domain in enumerate(self.domains)
+        ]
         self.mutable = [index for index, fills in enumerate(self.classics) if fills]
         self.seeds = [seed for seed in (self.repaired(draft) for draft in drafts) if seed is not None]
         self.menus: dict[str, list[int]] = {
@@ -50,6 +60,7 @@ class Scene:
         }
         self._refused: dict[tuple[str, int], int] = {}
         self._accepted: set[tuple[str, int]] = set()
+        self.relations = SizeRelations([axis.symbol for axis in self.axes])
 
     def _arrays(self, case: Case) -> list[Array]:
         for item in self.contract.inputs:
@@ -71,11 +82,12 @@ class Scene:
 
     def sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
         """Return the size of each axis."""
-        return sizes_of(self.axes, arrays)
+        return sizes_of(self._all_axes, arrays)
 
     def repaired(self, arrays: Sequence[Array]) -> list[Array] | None:
         """Return a parent inside the contract made from arrays that may be outside; None where that cannot be."""
-        sizes = {axis.symbol: axis.nearest(size) for axis in self.axes for size in (self.sizes(arrays)[axis.symbol],)}
+        sizes = self.sizes(arrays)
+        sizes |= {axis.symbol: axis.nearest(sizes[axis.symbol]) for axis in self.axes}
         shapes = shapes_for(self.contract, sizes)
         draft = [resized(array, shape) for array, shape in zip(arrays, shapes, strict=True)]
         with np.errstate(all="ignore"):
@@ -83,11 +95,20 @@ class Scene:
             return self.settle(draft, keep_nonfinite=True)
 
     def resize(
-        self, arrays: list[Array], wanted: Mapping[str, int], offset: int = 0, edge: bool = False
+        self,
+        arrays: list[Array],
+        wanted: Mapping[str, int],
+        offset: int = 0,
+        edge: bool = False,
+        *,
+        exactly: bool = False,
     ) -> list[Array] | None:
-        """Return the arrays with some axes at new sizes; None when nothing changes or a cap would be passed."""
+        """Return the arrays with some axes at new sizes; None when nothing changes or a cap would be passed.
+
+        Sizes that both sides seem to refuse give way to the nearest that they take, unless `exactly` those are wanted.
+        """
         sizes = self.sizes(arrays)
-        sizes.update(wanted)
+        sizes.update(wanted if exactly else self._taken(wanted))
         shapes = shapes_for(self.contract, sizes)
         if not self.fits(shapes) or all(a.shape == shape for a, shape in zip(arrays, shapes, strict=True)):
             return None
@@ -95,6 +116,11 @@ class Scene:
             array if array.shape == shape else self._resized(index, array, shape, offset, edge)
             for index, (array, shape) in enumerate(zip(arrays, shapes, strict=True))
         ]
+
+    def _taken(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Return wished-for sizes as learned relations have them, inside the contract."""
+        adapted = self.relations.adapted(wanted)
+        return {axis.symbol: axis.nearest(adapted[axis.symbol]) for axis in self.axes if axis.symbol in adapted}
 
     def _resized(self, index: int, array: Array, shape: tuple[int, ...], offset: int, edge: bool) -> Array:
         if 0 in array.shape and 0 not in shape and self.seeds:  # growing from nothing: take a seed's values
@@ -130,8 +156,11 @@ class Scene:
     def settle(self, arrays: Sequence[Array], keep_nonfinite: bool) -> list[Array] | None:
         """Return the arrays confined to the contract; None when an index has nothing to point at."""
         sizes: dict[str, int] | None = None
-        settled = []
-        for array, domain in zip(arrays, self.domains, strict=True):
+        settled: list[Array] = []
+        for index, (array, domain) in enumerate(zip(arrays, self.domains, strict=True)):
+            if index in self.opaque:
+                settled.append(array)
+                continue
             limit = domain.index_limit
             if domain.index_symbol:
                 sizes = self.sizes(arrays) if sizes is None else sizes
@@ -143,10 +172,13 @@ class Scene:
             settled.append(confine(array, domain, limit, keep_nonfinite and domain.allow_nonfinite))
         return settled
 
-    def note_refusal(self, case: Case, refused: bool) -> None:
-        """Remember which sizes both sides refuse and which are accepted."""
-        arrays = [case.inputs[name] for name in self.names]
-        for pair in self.sizes(arrays).items():
+    def note_refusal(self, case: Case, refused: bool, said: str = "") -> None:
+        """Remember which sizes both sides refuse and which are accepted; `said` is what a side said of it."""
+        if not self.axes:
+            return
+        sizes = sizes_of(self.axes, [case.inputs[name] for name in self.names])
+        self.relations.observe(sizes, refused, said)
+        for pair in sizes.items():
             if not refused:
                 self._accepted.add(pair)
             elif pair not in self._accepted:

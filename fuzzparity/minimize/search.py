@@ -42,12 +42,18 @@ class Search:
         self._deadline = deadline
         self._clock = clock
         self._on_better = on_better
+        self._opaque = [item.name for item in contract.inputs if item.is_opaque]
         self._seen = {start.digest}
         self._values: dict[int, tuple[Array, Values]] = {}  # by id; holding the array keeps the id its own
         self._key = self._key_of(start)
 
     def propose(self, inputs: Mapping[str, Array]) -> bool:
-        """Make the best case with these inputs exchanged the best, if it is simpler and interesting."""
+        """Make the best case with these inputs exchanged the best, if it is simpler and interesting.
+
+        Opaque inputs stay as they are: a proposal that changes one is declined.
+        """
+        if any(name in inputs and not _is_same(inputs[name], self.best.inputs[name]) for name in self._opaque):
+            return False
         candidate = Case({**self.best.inputs, **inputs})
         if self._sizes(candidate) > self._key[:2] or candidate.digest in self._seen:
             return False
@@ -82,6 +88,10 @@ class Search:
     @staticmethod
     def _sizes(case: Case) -> tuple[int, int]:
         return case.elements, sum(sum(array.shape) for array in case.inputs.values())
+
+
+def _is_same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
 def remove_runs(size: int, smallest: int, attempt: Callable[[int, int], bool]) -> None:

@@ -281,7 +281,7 @@ def _copied(value: Any) -> Any:
 
 def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+        return one.shape == other.shape and one.dtype == other.dtype and bool(torch.equal(one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -107,7 +107,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class Statement:
     """Hold what one arbiter said: `sides_with` is "torch", "ort", "neither", or "" for no vote."""
 
     arbiter: str
@@ -121,7 +121,7 @@ class Attribution:
     """Say how blame is known: what each arbiter said, the node it leads to, and a workaround where one was seen."""
 
     how: str
-    testimonies: tuple[Testimony, ...] = ()
+    statements: tuple[Statement, ...] = ()
     workaround: str = ""
     op: str = ""
     onnx_node: str = ""

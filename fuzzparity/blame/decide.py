@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuzzparity.execution import ORT, TORCH
-from fuzzparity.verdict import Testimony
+from fuzzparity.verdict import Statement
 
 # arbiters, in the order of the way
 CAPTURED = "captured program"
@@ -29,7 +29,7 @@ FRESH_EXPORT = "fresh export"
 class Votes:
     """Hold what the arbiters said, and what follow-up questions found."""
 
-    testimonies: tuple[Testimony, ...]
+    statements: tuple[Statement, ...]
     is_given: bool = False  # the ONNX file was given, not exported here
     passes: tuple[str, ...] = ()  # the smallest set of passes whose absence heals
     op: str = ""  # the first node at which the kernel leaves the reference
@@ -37,7 +37,7 @@ class Votes:
 
     def of(self, arbiter: str) -> str:
         """Return the side with which an arbiter agrees; "" for no vote."""
-        return next((t.sides_with for t in self.testimonies if t.arbiter == arbiter), "")
+        return next((t.sides_with for t in self.statements if t.arbiter == arbiter), "")
 
 
 def decide(votes: Votes) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def decide(votes: Votes) -> tuple[str, str]:
         return "export", "exported with optimize=False it is healed: the exporter's own simplification is wrong"
     if votes.is_given and votes.of(FRESH_EXPORT) == TORCH and votes.of(UNOPTIMIZED) == ORT:
         return "onnx_file", _given_text(votes)
-    return "unknown", "the arbiters leave more than one part: " + said_of(votes.testimonies)
+    return "unknown", "the arbiters leave more than one part: " + said_of(votes.statements)
 
 
 def _kernel(votes: Votes, how: str) -> tuple[str, str]:
@@ -89,9 +89,9 @@ def _given_text(votes: Votes) -> str:
     return f"{text}; exporting again heals it" if votes.of(FRESH_EXPORT) == TORCH else text
 
 
-def said_of(testimonies: Sequence[Testimony]) -> str:
+def said_of(statements: Sequence[Statement]) -> str:
     """Return the votes as one line."""
-    parts = [f"{t.arbiter}: {t.sides_with or 'no vote'}" for t in testimonies]
+    parts = [f"{t.arbiter}: {t.sides_with or 'no vote'}" for t in statements]
     return ", ".join(parts)
 
 

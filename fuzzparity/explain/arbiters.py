@@ -103,7 +103,9 @@ class Bench:
         from fuzzparity.sides.export import make_build
         from fuzzparity.sides.ort_side import open_ort
 
-        loaded = replace(self._context.loaded, target=replace(self._target, export=export, onnx=None))
+        shapes = self._target.dynamic_shapes if self._target.dynamic_shapes is not None else self._dims()
+        target = replace(self._target, export=export, onnx=None, dynamic_shapes=shapes)
+        loaded = replace(self._context.loaded, target=target)
 
         def body() -> Execution:
             with tempfile.TemporaryDirectory(prefix="fuzzparity-") as folder:
@@ -114,6 +116,18 @@ class Bench:
                 return side if isinstance(side, Execution) else side.run(self.case)
 
         return self._alone(body, ORT)
+
+    def _dims(self) -> dict[str, dict[int, str]]:
+        """Return the dynamic dims of the contract, for a target whose given file alone says what varies."""
+        symbols: dict[str, str] = {}
+        return {
+            item.name: {
+                place: symbols.setdefault(dim.symbol, f"size_{len(symbols)}")
+                for place, dim in enumerate(item.dims)
+                if dim.is_dynamic
+            }
+            for item in self._spec.facts.contract.inputs
+        }
 
     def acting_passes(self) -> tuple[str, ...]:
         """Return the graph passes that change this model in ORT."""

@@ -18,7 +18,7 @@ from fuzzparity.execution import ORT, TORCH, Execution
 from fuzzparity.explain.arbiters import Bench
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.target import Export
-from fuzzparity.verdict import Attribution, Grade, Kind, Testimony, Verdict
+from fuzzparity.verdict import Attribution, Grade, Kind, Statement, Verdict
 from fuzzparity.work.loader import Context
 
 BLAMED_KINDS = frozenset(
@@ -63,7 +63,7 @@ def blamed(
     votes = inquiry.votes()
     blame, how = decide(votes)
     attribution = Attribution(
-        how, votes.testimonies, words.workaround(blame, votes, inquiry.costs), votes.op, votes.node
+        how, votes.statements, words.workaround(blame, votes, inquiry.costs), votes.op, votes.node
     )
     return replace(verdict, blame=blame, attribution=attribution)
 
@@ -80,7 +80,7 @@ class _Inquiry:
         self._deadline = deadline
         names = spec.facts.outputs
         self._output = names.index(verdict.output) if verdict.output in names else None
-        self._said: dict[str, Testimony] = {}
+        self._said: dict[str, Statement] = {}
         self._passes: tuple[str, ...] = ()
         self._node: tuple[str, str] | None = None
         self.costs: dict[str, float] = {}
@@ -160,7 +160,7 @@ class _Inquiry:
         answer = run()
         side = "" if _is_no_vote(arbiter, answer) else self._sides(answer)
         said = answer.refusal.said[:200] if answer.refusal is not None else answer.status.value
-        self._said[arbiter] = Testimony(arbiter, side, said, answer.seconds)
+        self._said[arbiter] = Statement(arbiter, side, said, answer.seconds)
         return side
 
 

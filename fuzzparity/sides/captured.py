@@ -27,7 +27,9 @@ def captured(loaded: LoadedTarget, *, decomposed: bool = False) -> LoadedTarget:
         program = _program(loaded)
         if decomposed:
             program = program.run_decompositions()
-        return dataclasses.replace(loaded, module=program.module(check_guards=False))
+        module = program.module(check_guards=False)
+        module._forward_pre_hooks.clear()  # one of them still refuses sizes outside the captured range
+        return dataclasses.replace(loaded, module=module)
 
 
 def _program(loaded: LoadedTarget) -> Any:

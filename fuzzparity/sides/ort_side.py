@@ -24,7 +24,13 @@ from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, readable_message, source_site
-from fuzzparity.sides.session_words import check_config, check_optimizers, check_threads, register_library
+from fuzzparity.sides.session_words import (
+    check_config,
+    check_optimizers,
+    check_provider_options,
+    check_threads,
+    register_library,
+)
 from fuzzparity.target import Ort
 
 CPU = "CPUExecutionProvider"
@@ -54,6 +60,7 @@ _VALUE_TYPES: dict[np.dtype[Any], tuple[int, Any]] = {
 }
 _NARROW = re.compile("bfloat16|float8")
 _NODE = re.compile(r"(?:while running|for|node of type|operator:?|op:?) ([A-Z]\w*)(?:\(\d+\))?(?: node)?")
+_OPTION = re.compile(r"(?:Unknown|Failed to parse) provider option")  # core/framework/provider_options_utils.h
 _OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "out of memory", "bad allocation", "CUDA failure 2:")
 
 
@@ -79,6 +86,12 @@ def open_ort(model: Path | bytes, ort: Ort, contract: Contract, folder: str = ""
                 "provider",
                 f"ORT would run a part of the model outside {', '.join(ort.providers)}: {str(error)[:300]}",
                 f"add {CPU} to the providers to allow that, or use a provider that takes the whole model",
+            ) from None
+        if _OPTION.search(str(error)):
+            raise InvalidTarget(
+                "provider",
+                f"ORT refuses the provider options: {readable_message(str(error))[:300]}",
+                "see the provider's page at onnxruntime.ai for the options that it takes",
             ) from None
         return refused(error, perf_counter() - started, "load")
     _require_providers(session, ort)
@@ -169,6 +182,7 @@ def check_providers(ort: Ort) -> None:
                 f"provider_options name {name!r}, which is not among the providers",
                 f"the providers asked for: {', '.join(ort.providers)}",
             )
+    check_provider_options(ort)
 
 
 def _not_there(name: str) -> str:

@@ -10,7 +10,7 @@ import difflib
 import functools
 import mmap
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from fuzzparity.sides.optimizers import known_optimizers
 from fuzzparity.target import Ort
 
 # areas of onnxruntime_session_options_config_keys.h; a key stands in the library as a text that ends with a zero byte
-_KEY = re.compile(rb"\b((?:session|ep|optimization|mlas)\.[a-z0-9_]+(?:\.[a-z0-9_]+)*)\x00")
+_KEY = re.compile(r"(?:session|ep|optimization|mlas)(?:\.[a-z0-9_]+)+")
+_KEYS = re.compile(rb"\b(" + _KEY.pattern.encode() + rb")\x00")
 # onnxruntime_run_options_config_keys.h: settings of one run, which a session takes and ignores
 _RUN_KEYS = frozenset(
     {
@@ -42,12 +43,22 @@ _FIELD_OF = {  # keys under which ORT keeps what has an option of its own
 
 @functools.cache
 def known_config_keys() -> frozenset[str]:
-    """Return every SessionOptions config key that the installed ONNX Runtime reads."""
-    found: set[str] = set()
+    """Return every SessionOptions config key that the installed ONNX Runtime reads; takes seconds."""
+    found = {match[1].decode() for data in _contents() for match in _KEYS.finditer(data)}
+    return frozenset(found - _RUN_KEYS)
+
+
+@functools.cache
+def is_config_key(key: str) -> bool:
+    """Tell whether the installed ONNX Runtime reads a SessionOptions config key."""
+    is_one = bool(_KEY.fullmatch(key)) and key not in _RUN_KEYS
+    return is_one and any(data.find(key.encode() + b"\0") >= 0 for data in _contents())
+
+
+def _contents() -> Iterator[mmap.mmap]:
     for library in _libraries():
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found.update(match[1].decode() for match in _KEY.finditer(data))
-    return frozenset(found - _RUN_KEYS)
+            yield data
 
 
 def _libraries() -> list[Path]:
@@ -67,13 +78,24 @@ def check_config(config: Mapping[str, str]) -> None:
                 f"config sets {key!r}, which is an option of one run, not of the session",
                 "leave it out; ORT would ignore it here in silence",
             )
-        if key in known_config_keys():
+        if is_config_key(key):
             continue
         near = difflib.get_close_matches(key, known_config_keys(), 5, 0.5)
         raise InvalidTarget(
             "ort",
             f"config sets {key!r}, a key that ONNX Runtime {onnxruntime.__version__} does not read",
             f"near it: {', '.join(near)}" if near else f"known: {', '.join(sorted(known_config_keys()))}",
+        )
+
+
+def check_provider_options(ort: Ort) -> None:
+    """Raise `InvalidTarget` for options of the CPU provider: it takes none, and ORT ignores them in silence."""
+    given = ort.provider_options.get("CPUExecutionProvider")
+    if given:
+        raise InvalidTarget(
+            "provider",
+            f"provider_options give CPUExecutionProvider {', '.join(map(str, given))}, and it takes no options",
+            "use Ort(threads=, config=, optimization_level=) for what the session does on the CPU",
         )
 
 

@@ -56,12 +56,12 @@ class HalfInside(nn.Module):
         return noise + torch.tensor(0.1, dtype=torch.float32) * x.half().float().sum()
 
 
-def loaded(module: Any, inputs: dict[str, Any], **fields: Any) -> LoadedTarget:
+def loaded(module: Any, inputs: dict[str, Any], *, at: object = "", **fields: Any) -> LoadedTarget:
     target = Target(module=module, inputs=inputs, **fields)
     runnable = module.module() if isinstance(module, torch.export.ExportedProgram) else module
     if isinstance(runnable, nn.Module) and not isinstance(module, torch.export.ExportedProgram):
         runnable.eval()
-    return LoadedTarget(target, "small", "small", "", (), first_seed(target), runnable)
+    return LoadedTarget(target, "small", "small", str(at), (), first_seed(target), runnable)
 
 
 def contract(**dtypes: str) -> Contract:

@@ -50,6 +50,20 @@ def advice(verdict: Verdict) -> str:
     return told
 
 
+def known_by(verdict: Verdict) -> list[str]:
+    """Return how blame is known, a line each: the reasoning, then what every arbiter said."""
+    known = verdict.attribution
+    if known is None:
+        return []
+    told = {"torch": "gives torch's answer", "ort": "gives ORT's answer", "neither": "gives another answer than both"}
+    lines = [known.how]
+    for said in known.statements:
+        vote = told.get(said.sides_with, "no vote")
+        why = f" ({said.said})" if said.said and said.said != "ok" else ""
+        lines.append(f"{said.arbiter}: {vote}{why}")
+    return lines
+
+
 def passing_tolerance(comparison: Comparison | None) -> str:
     """Return the smallest `atol` under which a numeric difference would pass, as text; empty when none would."""
     if comparison is None or comparison.kind is not Kind.NUMERIC or not 0 < comparison.max_abs < math.inf:

@@ -15,7 +15,7 @@ from rich.text import Text
 from fuzzparity.case import Case
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
-from fuzzparity.report.advice import advice, passing_tolerance
+from fuzzparity.report.advice import advice, known_by, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
 from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Verdict
@@ -74,6 +74,9 @@ def _shown(value: float | int | bool | str | None) -> str:
 def _verdict_lines(verdict: Verdict) -> list[RenderableType]:
     lines = [("verdict", f"{verdict.grade.value}: {verdict.headline or verdict.kind.value}")]
     lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
+    lines += [("known by", text) for text in known_by(verdict)]
+    if verdict.attribution is not None and verdict.attribution.workaround:
+        lines.append(("until then", verdict.attribution.workaround))
     tolerance = passing_tolerance(verdict.comparison) if verdict.grade is not Grade.BUG else ""
     lines += [("tolerance", tolerance)] if tolerance else []
     lines += [("evidence", text) for text in _evidence(verdict.evidence)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import jinja2
 
 from fuzzparity.case import Array
+from fuzzparity.report.advice import known_by
 from fuzzparity.report.clean import fenced, inline_markdown, printable, without_paths
 from fuzzparity.report.content import (
     COMPARING,
@@ -131,6 +132,9 @@ def evidence_lines(content: ReproducerContent, is_private: bool = False) -> list
         lines += [f"the exact answer moves by {move:.3g} under {test}" for test, move in evidence.moves.items()]
         lines += [f"far from exact: {', '.join(evidence.far_sides)}"] if evidence.far_sides else []
         lines += [evidence.note] if evidence.note else []
+    lines += known_by(verdict)
+    if verdict.attribution is not None and verdict.attribution.workaround:
+        lines.append(f"until it is fixed: {verdict.attribution.workaround}")
     return [printable(without_paths(line, content.target_folder), 300) for line in lines]
 
 

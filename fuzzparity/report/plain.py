@@ -110,6 +110,7 @@ def finding_object(
         "grade": verdict.grade.value,
         "realism": finding.realism.value,
         "blame": verdict.blame,
+        "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
         "where": place,
         "headline": verdict.headline,
         "error_ratio": as_plain(verdict.comparison.error_ratio) if verdict.comparison is not None else None,

@@ -29,6 +29,7 @@ from fuzzparity.corpus.records import (
 )
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
+from fuzzparity.report.advice import known_by
 from fuzzparity.report.cells import duration, fields, milliseconds, shapes_text, size_text, sparkline, table_of, text
 from fuzzparity.report.plain import finding_object
 from fuzzparity.verdict import Evidence, as_plain
@@ -86,6 +87,8 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         "grade": f"{verdict.grade.value}, {finding.realism.value}",
         "stage": finding.stage.value + _reproduced(finding),
         "blame": verdict.blame,
+        "known by": "; ".join(known_by(verdict)),
+        "until then": verdict.attribution.workaround if verdict.attribution else "",
         "where": _where(finding),
         "torch": _execution(payload.expected),
         "ONNX Runtime": _execution(payload.actual),

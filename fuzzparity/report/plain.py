@@ -110,7 +110,6 @@ def finding_object(
         "grade": verdict.grade.value,
         "realism": finding.realism.value,
         "blame": verdict.blame,
-        "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
         "where": place,
         "headline": verdict.headline,
         "error_ratio": as_plain(verdict.comparison.error_ratio) if verdict.comparison is not None else None,
@@ -120,6 +119,7 @@ def finding_object(
         "standalone": finding.standalone,
         "minimized": minimized if finding.minimized_elements is not None else None,
         "path": finding.path if path is None else path,
+        "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
     }
 
 

@@ -126,23 +126,21 @@ class Sequences:
 class Drift:
     """Hold how far the sides drift apart when each feeds back its own state.
 
-    `errors`: by step, the largest error of any output over that output's largest magnitude. `steps`: every case that
-    torch went through, with what both sides answered from torch's state.
+    `errors`: by step, the largest error of any output over that output's largest magnitude.
     """
 
     errors: tuple[float, ...]
-    worst_output: str = ""
     ended: str = ""  # why before the last step
 
     @property
     def note(self) -> str:
         """Return one line with figures."""
         if not self.errors:
-            return f"carry: no step after the first could be run{': ' + self.ended if self.ended else ''}"
+            return f"carry: no step could be run: {self.ended}"
         told = sorted({step for step in (*_TOLD_STEPS, len(self.errors)) if step <= len(self.errors)})
-        figures = ", ".join(f"{self.errors[step - 1]:.1e} after {step}" for step in told)
+        figures = ", ".join(f"{self.errors[step - 1]:.1e} at step {step}" for step in told)
         end = f"; ended there: {self.ended}" if self.ended else ""
-        return f"carry: each side on its own state, error over an output's largest value: {figures} step(s){end}"
+        return f"carry: each side on its own state, error over the output's largest value {figures}{end}"
 
 
 def drift(
@@ -156,7 +154,6 @@ def drift(
     """Run the seeds step after step, each side on its own state, and `look` at each step from torch's state."""
     steps = min(steps, max(2, int(_DRIFT_SECONDS / max(3 * run_seconds, 1e-9))))
     errors: list[float] = []
-    worst = ""
     torch_case = ort_case = seeds[0]
     for step in range(steps):
         expected, actual = sides.run_torch(torch_case), sides.run_ort(ort_case)
@@ -164,28 +161,27 @@ def drift(
             look(torch_case, expected, sides.run_ort(torch_case))
         if not (expected.is_ok and actual.is_ok):
             side = expected if not expected.is_ok else actual
-            return Drift(tuple(errors), worst, f"{side.side} {side.status.value}")
-        error, worst = _largest_error(carrying.outputs, expected, actual)
-        errors.append(error)
+            return Drift(tuple(errors), f"{side.side} {side.status.value}")
+        errors.append(_largest_error(expected, actual))
         others = seeds[(step + 1) % len(seeds)]
         following = carrying.next_step(torch_case, expected, others)
         own = carrying.next_step(ort_case, actual, others)
         if following is None or own is None:
-            return Drift(tuple(errors), worst, "the state leaves the contract")
+            return Drift(tuple(errors), "the state leaves the contract")
         torch_case, ort_case = following, own
-    return Drift(tuple(errors), worst)
+    return Drift(tuple(errors))
 
 
-def _largest_error(outputs: Sequence[str], expected: Execution, actual: Execution) -> tuple[float, str]:
-    """Return the largest error over an output's largest magnitude, and the output; infinity where shapes differ."""
-    found = [(0.0, "")]
-    for name, one, other in zip(outputs, expected.outputs, actual.outputs, strict=False):
+def _largest_error(expected: Execution, actual: Execution) -> float:
+    """Return the largest error of any output over its largest magnitude; infinity where shapes differ."""
+    found = [0.0]
+    for one, other in zip(expected.outputs, actual.outputs, strict=False):
         if one.shape != other.shape:
-            return float("inf"), name
+            return float("inf")
         if one.size and one.dtype.kind in "biufV":
             a, b = one.astype(np.float64), other.astype(np.float64)
             with np.errstate(all="ignore"):
                 error = np.max(np.abs(a - b), initial=0.0, where=np.isfinite(a) & np.isfinite(b))
                 size = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
-            found.append((float(error / size) if size else float(error), name))
+            found.append(float(error / size) if size else float(error))
     return max(found)

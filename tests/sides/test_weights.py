@@ -1,0 +1,75 @@
+"""Whether the weights of a module stand in an ONNX file: folded, joined, transposed, quantized, of another training."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import nn
+
+from fuzzparity.sides.weights import same_weights
+
+
+class Net(nn.Module):
+    """A convolution with a trained batch norm behind it, a recurrent layer and a head."""
+
+    def __init__(self, rng_seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(rng_seed)
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.norm = nn.BatchNorm2d(6)
+        self.rnn = nn.LSTM(6, 5, batch_first=True)
+        self.head = nn.Linear(5, 4)
+        with torch.no_grad():
+            self.norm.running_mean.copy_(torch.randn(6))
+            self.norm.running_var.copy_(torch.rand(6) + 0.5)
+            self.norm.weight.copy_(torch.rand(6) + 0.5)
+            self.norm.bias.copy_(torch.randn(6))
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.conv(x))).flatten(2).transpose(1, 2)
+        return self.head(self.rnn(y)[0])
+
+
+def exported(module: nn.Module) -> onnx.ModelProto:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.ones(1, 3, 6, 6),), buffer, dynamo=False, verbose=False)
+    return onnx.load_from_string(buffer.getvalue())
+
+
+def test_the_same_weights_are_found_folded_transposed_and_joined() -> None:
+    model = exported(Net())
+    assert not any("norm" in tensor.name for tensor in model.graph.initializer), "batch norm was not folded"
+    said = same_weights(Net(), model)
+    assert said.startswith("12 of 12 weights of the module stand in the ONNX file: these are the same weights"), said
+
+
+def test_another_training_is_told_by_the_layers_that_differ() -> None:
+    said = same_weights(Net(1), exported(Net(0)))
+    assert said.startswith("0 of 12"), said
+    assert "weight differs by up to" in said
+    assert said.endswith("was it exported from another training?")
+
+
+def test_one_layer_of_another_training_is_named_with_its_distance() -> None:
+    model, module = exported(Net()), Net()
+    with torch.no_grad():
+        module.head.weight[0, 0] += 0.25
+    said = same_weights(module, model)
+    assert said.startswith("11 of 12 weights"), said
+    assert "head.weight differs by up to 0.25" in said
+
+
+def test_files_without_float_weights_are_said() -> None:
+    model = onnx.ModelProto()
+    assert "no weights: they cannot" in same_weights(Net(), model)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.int8), "w"))
+    assert "only quantized weights" in same_weights(Net(), model)
+    assert "no weights of its own" in same_weights(nn.ReLU(), model)

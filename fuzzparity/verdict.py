@@ -141,6 +141,7 @@ class Verdict:
     blame: str = "unknown"
     headline: str = ""
     attribution: Attribution | None = None
+    looks_like: tuple[str, ...] = ()  # what the error on the first case looks like, where that holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from fuzzparity.explain.records import (
     Pairing,
 )
 from fuzzparity.finding import Confirmation, Suspect
+from fuzzparity.oracle.looks import looks_like
 from fuzzparity.verdict import Kind, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR
 from fuzzparity.work.loader import Context
@@ -35,7 +36,19 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     verdict = blamed(
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
-    return replace(found, verdict=verdict)
+    return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
+
+
+def _looks(spec: InvestigateSpec, verdict: Verdict, confirmation: Confirmation) -> tuple[str, ...]:
+    """Say what the error looks like on the case as it was found: a minimized one has too little left to see."""
+    expected, actual = confirmation.expected, confirmation.actual
+    names = spec.twin.facts.outputs
+    if verdict.kind not in (Kind.NUMERIC, Kind.SHAPE, Kind.DECISION) or verdict.output not in names:
+        return ()
+    place = names.index(verdict.output)
+    if expected is None or actual is None or place >= min(len(expected.outputs), len(actual.outputs)):
+        return ()
+    return looks_like(expected.outputs[place], actual.outputs[place])
 
 
 def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Investigation:

@@ -48,7 +48,7 @@ def explanation(
 
 
 def _line(name: str, text: str) -> Text:
-    return Text(f"  {name:<9}", style="dim").append(printable(text), style="not dim")
+    return Text(f"  {name:<10}", style="dim").append(printable(text), style="not dim")
 
 
 def _outputs_table(outputs: Sequence[str], comparisons: Sequence[Comparison]) -> RenderableType:
@@ -74,6 +74,7 @@ def _shown(value: float | int | bool | str | None) -> str:
 def _verdict_lines(verdict: Verdict) -> list[RenderableType]:
     lines = [("verdict", f"{verdict.grade.value}: {verdict.headline or verdict.kind.value}")]
     lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
+    lines += [("looks like", text) for text in verdict.looks_like]
     lines += [("known by", text) for text in known_by(verdict)]
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(("until then", verdict.attribution.workaround))

@@ -132,6 +132,7 @@ def evidence_lines(content: ReproducerContent, is_private: bool = False) -> list
         lines += [f"the exact answer moves by {move:.3g} under {test}" for test, move in evidence.moves.items()]
         lines += [f"far from exact: {', '.join(evidence.far_sides)}"] if evidence.far_sides else []
         lines += [evidence.note] if evidence.note else []
+    lines += [f"the error looks like: {text}" for text in verdict.looks_like]
     lines += known_by(verdict)
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(f"until it is fixed: {verdict.attribution.workaround}")

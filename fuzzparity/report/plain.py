@@ -120,6 +120,7 @@ def finding_object(
         "minimized": minimized if finding.minimized_elements is not None else None,
         "path": finding.path if path is None else path,
         "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
+        "looks_like": list(verdict.looks_like),
     }
 
 

@@ -87,6 +87,7 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         "grade": f"{verdict.grade.value}, {finding.realism.value}",
         "stage": finding.stage.value + _reproduced(finding),
         "blame": verdict.blame,
+        "looks like": "; ".join(verdict.looks_like),
         "known by": "; ".join(known_by(verdict)),
         "until then": verdict.attribution.workaround if verdict.attribution else "",
         "where": _where(finding),

@@ -53,6 +53,17 @@ class InputContract:
     index_symbol: str = ""
     onnx_name: str = ""  # the ONNX input paired with it; empty when export dropped it
     is_opaque: bool = False  # left as in the seeds: neither values nor dims are mutated
+    index_reason: str = ""  # where the graph implies the limit: "graph: Gather over an axis of length 30522"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Say what the graph shows of an input's values and what that is good for; no limit, since engines take others."""
+
+    input: str
+    says: str
+    why: str
+    change: str = ""  # the text that declares it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +72,16 @@ class Contract:
 
     `sizes`: dims worth trying (ends of narrowed export ranges and their neighbours, kernel sizes, ...). `constants`:
     numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits. `batch`: the
-    symbol of the dim along which rows are said or thought to be independent; "" when there is none.
+    symbol of the dim along which rows are said or thought to be independent; "" when there is none. `equal_reasons`:
+    symbol and why the graph has all its dims equal, where they are called by different names there.
     """
 
     inputs: tuple[InputContract, ...]
     sizes: tuple[int, ...] = ()
     constants: tuple[float, ...] = ()
     batch: str = ""
+    hints: tuple[Hint, ...] = ()
+    equal_reasons: tuple[tuple[str, str], ...] = ()
 
     def input(self, name: str) -> InputContract:
         """Return the contract of one input; KeyError when there is none."""

@@ -201,8 +201,14 @@ def _has_near_values(array: Array, spread: Spread) -> bool:
     if not is_finite(array):
         return False
     low, high = extremes(array)
+    least, most = near_range(spread)
+    return least <= float(low) and float(high) <= most
+
+
+def near_range(spread: Spread) -> tuple[float, float]:
+    """Return between which values an input is near the seeds."""
     margin = _NEAR_WIDENING * (spread.high - spread.low)
-    return spread.low - margin <= float(low) and float(high) <= spread.high + margin
+    return spread.low - margin, spread.high + margin
 
 
 def _finite_ends(array: Array) -> tuple[float, float] | None:

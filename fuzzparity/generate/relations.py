@@ -249,8 +249,8 @@ class RefusalTally:
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (side, normalized) -> times
     texts: dict[tuple[str, str], str] = field(default_factory=dict)  # the first message as it was
 
-    def add(self, expected: Execution, actual: Execution) -> None:
-        """Take in a case that both sides refused."""
+    def add(self, expected: Execution, actual: Execution) -> str:
+        """Take in a case that both sides refused, and return what is told of it: torch's word, else ORT's."""
         for execution in (expected, actual):
             refusal = execution.refusal
             words = f"{refusal.error_class}: {refusal.message}" if refusal is not None else execution.status.value
@@ -258,6 +258,8 @@ class RefusalTally:
             if key in self.counts or len(self.counts) < _MOST_MESSAGES:
                 self.counts[key] += 1
                 self.texts.setdefault(key, refusal.said if refusal is not None else words)
+        told = expected if expected.refusal is not None or actual.refusal is None else actual
+        return f"{told.side}: {told.refusal.said if told.refusal is not None else told.status.value}"
 
     def update(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Take in what another process counted, by (side, message as it was)."""

@@ -1,0 +1,48 @@
+"""Understanding: what `check` learns of a target's contract beyond what its words and graph say.
+
+The idea: one more job in a forked child, over sizes; a case that kills it is left out and the job starts again, so that
+`check` tells what is known in any case.
+"""
+
+from __future__ import annotations
+
+from fuzzparity.campaign.setup import Prepared
+from fuzzparity.explain.sizing import Sized, SizingSpec
+from fuzzparity.generate.understood import Line, understood
+from fuzzparity.work.alone import Exit
+
+_JOB = "fuzzparity.explain.sizing:size_up"
+_MOST_DEATHS = 6
+
+
+def understand(prepared: Prepared) -> tuple[Line, ...]:
+    """Return the contract as understood; what the sizing showed on one side alone becomes a note."""
+    sized = _sized(prepared)
+    prepared.notes += sized.one_sided
+    return understood(
+        prepared.facts.contract,
+        is_given=prepared.facts.build.origin == "given",
+        statistics=prepared.twin.statistics if prepared.twin is not None else None,
+        rules=sized.rules,
+        has_valid=sized.has_valid,
+    )
+
+
+def _sized(prepared: Prepared) -> Sized:
+    twin = prepared.twin
+    if twin is None or not twin.is_built or not prepared.can_run or not prepared.seeds:
+        return Sized()
+    skip: list[str] = []
+    for _ in range(_MOST_DEATHS):
+        spec = SizingSpec(twin, prepared.seeds[0], tuple(skip))
+        answer = prepared.pool.run(_JOB, spec, limits=prepared.limits, label="sizes")
+        if not isinstance(answer, Exit):
+            assert isinstance(answer, Sized)
+            return answer
+        case = answer.announced.case if answer.announced is not None else None
+        if case is None:
+            break
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in case.shapes.items())
+        prepared.notes.append(f"a side dies with {answer.text} on {shapes}; a campaign will tell more")
+        skip.append(case.digest)
+    return Sized()

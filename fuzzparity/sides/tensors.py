@@ -6,6 +6,7 @@ border as integers of the same width.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,12 +109,12 @@ def _named(outputs: Any) -> Iterator[tuple[str, Array]]:
 
 
 def _opened(outputs: Any) -> Any:
-    """Return a dataclass output that pytree does not know (a leaf for it) as a dict of its fields."""
-    import dataclasses
-
-    if dataclasses.is_dataclass(outputs) and not isinstance(outputs, type) and _pytree.tree_is_leaf(outputs):
-        return {f.name: getattr(outputs, f.name) for f in dataclasses.fields(outputs)}
-    return outputs
+    """Return an output structure with each dataclass that pytree does not know, a leaf for it, as a dict of fields."""
+    if _pytree.tree_is_leaf(outputs):
+        if dataclasses.is_dataclass(outputs) and not isinstance(outputs, type):
+            return {f.name: _opened(getattr(outputs, f.name)) for f in dataclasses.fields(outputs)}
+        return outputs
+    return _pytree.tree_map(_opened, outputs)
 
 
 def _as_array(leaf: Any) -> Array | None:

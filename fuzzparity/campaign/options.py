@@ -79,6 +79,7 @@ class TargetOptions:
     providers: tuple[str, ...] = ()
     provider_options: tuple[str, ...] = ()
     device: str = "cpu"
+    dtypes: tuple[str, ...] = ()  # "INPUT=DTYPE": one of the builds that the target asks for
     corpus: Path | None = None
     crashes: Path | None = None
     debug: bool = False

@@ -44,15 +44,17 @@ class LoadSpec:
     providers: tuple[str, ...] = ()
     provider_options: tuple[str, ...] = ()  # "EP.KEY=VALUE"
     device: str = "cpu"
+    dtypes: tuple[str, ...] = ()  # "INPUT=DTYPE": which of the builds that the target asks for
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Answer a LoadSpec: the target is there."""
+    """Answer a LoadSpec: the target is there. `builds`: the dtypes of each build that it asks for, this one in it."""
 
     name: str
     folder: str
     notes: tuple[str, ...]
+    builds: tuple[tuple[str, ...], ...] = ((),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class _Server:
     def _load(self, spec: LoadSpec) -> Loaded | LoadFailed:
         """Import what every child needs, then the user's target."""
         try:
-            self._loaded = _load_target(spec)
+            self._loaded, builds = _load_target(spec)
             for name in spec.preload:
                 importlib.import_module(name)
         except FuzzparityError as error:
@@ -190,7 +192,7 @@ class _Server:
         except Exception:  # a fault of ours: shown as such
             return LoadFailed(None, traceback.format_exc())
         self._spec = spec
-        return Loaded(self._loaded.name, self._loaded.folder, self._loaded.notes)
+        return Loaded(self._loaded.name, self._loaded.folder, self._loaded.notes, builds)
 
     def _launch(self, launch: Launch) -> None:
         _, fds, _, _ = socket.recv_fds(self._socket, 1, 1)
@@ -247,15 +249,18 @@ class _Server:
                 pass
 
 
-def _load_target(spec: LoadSpec) -> LoadedTarget:
-    """Load what a spec names, with the sides that the command line asks for."""
+def _load_target(spec: LoadSpec) -> tuple[LoadedTarget, tuple[tuple[str, ...], ...]]:
+    """Load what a spec names, as the build and with the sides that the command line asks for; and name all builds."""
+    from fuzzparity.sides.dtypes import cast_loaded, chosen, combinations, words
     from fuzzparity.sides.load import load_target
     from fuzzparity.sides.options import with_sides
     from fuzzparity.sides.seed_files import first_arrays
 
     first = first_arrays(Path(spec.seeds[0])) if spec.torch_file and spec.seeds else None
     loaded = load_target(spec.spec, onnx=spec.onnx, torch_file=spec.torch_file, seeds_first=first)
-    return with_sides(loaded, spec.providers, spec.provider_options, spec.device)
+    builds = tuple(words(combination) for combination in combinations(loaded))
+    loaded = cast_loaded(loaded, chosen(loaded, spec.dtypes))
+    return with_sides(loaded, spec.providers, spec.provider_options, spec.device), builds
 
 
 def _report(connection: Connection, raised: Raised) -> int:

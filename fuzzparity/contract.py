@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from fuzzparity.case import Case
 from fuzzparity.execution import Environment
 from fuzzparity.target import Ort
 
@@ -89,6 +90,10 @@ class Contract:
             if item.name == name:
                 return item
         raise KeyError(name)
+
+    def has_dtypes_of(self, case: Case) -> bool:
+        """Tell whether a case has this contract's dtypes; a corpus may hold cases of several builds."""
+        return all(case.inputs[item.name].dtype.name == item.dtype for item in self.inputs if item.name in case.inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,15 @@ def cast_loaded(loaded: LoadedTarget, combination: Combination) -> LoadedTarget:
     return dataclasses.replace(loaded, target=target, module=module, seed=Case(inputs), notes=(*loaded.notes, note))
 
 
+def cast_case(case: Case, seed: Case) -> Case:
+    """Return a case with the dtypes of a build's first seed, as far as they are of the same kind; else as it is."""
+    wanted = {name: array.dtype for name, array in seed.inputs.items() if name in case.inputs}
+    others = [name for name, dtype in wanted.items() if case.inputs[name].dtype != dtype]
+    if not others or any(_kind(case.inputs[name].dtype) != _kind(wanted[name]) for name in others):
+        return case
+    return Case({name: array.astype(wanted.get(name, array.dtype)) for name, array in case.inputs.items()})
+
+
 def _cast(loaded: LoadedTarget, dtype: torch.dtype) -> torch.nn.Module:
     """Return a copy of the module in another float dtype."""
     if isinstance(loaded.target.module, torch.export.ExportedProgram):

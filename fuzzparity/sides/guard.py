@@ -93,7 +93,7 @@ class StateGuard:
         elif isinstance(value, tuple) and len(value) <= _MOST_PLACES:
             for part in value:
                 self._visit(part, label)
-        elif _is_plain_object(value):
+        elif is_plain_object(value):
             self._visited += 1
             self._seen[id(value)] = value
             self._boxes.append(_Box(vars(value), f"attribute `{label}`" if label else "", f"{label}." if label else ""))
@@ -294,10 +294,10 @@ def _is_data(value: Any) -> bool:
     """Tell whether a value is state that may be undone, as opposed to code and to objects with a life of their own."""
     if value is None or isinstance(value, (torch.Tensor, *_SCALARS, *_CONTAINERS)):
         return True
-    return all(map(_is_data, value)) if isinstance(value, _FROZEN) else _is_plain_object(value)
+    return all(map(_is_data, value)) if isinstance(value, _FROZEN) else is_plain_object(value)
 
 
-def _is_plain_object(value: Any) -> bool:
+def is_plain_object(value: Any) -> bool:
     """Tell whether a value is an object of somebody's own class, held in its attributes."""
     kind = type(value)
     if kind is types.SimpleNamespace:

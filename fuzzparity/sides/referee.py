@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,11 +21,13 @@ from torch.utils import _pytree
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
-from fuzzparity.sides.guard import StateGuard
+from fuzzparity.sides.guard import StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, to_tensor
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
+_MOST_WIDENED = 4096  # containers and objects that are looked into for tensors
+_OWN_TO_TORCH = frozenset(vars(torch.nn.Module()))
 _PLAIN_RUNS = 15  # without the mode, before both are compared again
 _NEARNESS = 1 / 32  # of an input's largest magnitude: evidence moves inputs by 8 eps at most, 1 / 128 in float16
 
@@ -188,14 +192,63 @@ def _in_double(loaded: LoadedTarget) -> Any:
         module: Any = loaded.target.module.module(check_guards=False)
     else:
         module = loaded.module
-    if not isinstance(module, torch.nn.Module):
-        return module if isinstance(module, type(_in_double)) else copy.deepcopy(module)
+    if isinstance(module, types.FunctionType):
+        return _function_in_double(module)
     with torch.no_grad():
-        own = copy.deepcopy(module).double().cpu()
-    if isinstance(own, torch.jit.ScriptModule):
-        return own
-    for part in own.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor | list | tuple) and not name.startswith("_"):
-                vars(part)[name] = _pytree.tree_map(promoted, value)
-    return own
+        return _widened_inside(copy.deepcopy(module), set())
+
+
+def _function_in_double(function: types.FunctionType) -> types.FunctionType:
+    """Return a function with copies, in float64, of the modules and tensors that it has closed over."""
+    own = (torch.nn.Module, torch.Tensor)
+    if not any(isinstance(_content(cell), own) for cell in function.__closure__ or ()):
+        return function
+    cells = []
+    for cell in function.__closure__ or ():
+        content = _content(cell)
+        with torch.no_grad():
+            is_own = isinstance(content, own)
+            cells.append(types.CellType(_widened_inside(copy.deepcopy(content), set())) if is_own else cell)
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells)
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
+
+
+def _widened_inside(value: Any, seen: set[int]) -> Any:
+    """Return a value with every narrow float tensor in it in float64; what can change is changed in place.
+
+    A write to a tensor that stayed narrow would be lost: it would go to a copy that the mode makes.
+    """
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        return promoted(value)
+    if isinstance(value, tuple):
+        return _pytree.tree_map(promoted, value)
+    if id(value) in seen or len(seen) > _MOST_WIDENED:
+        return value
+    seen.add(id(value))
+    if isinstance(value, torch.nn.Module):
+        value.double().cpu()
+        for part in [] if isinstance(value, torch.jit.ScriptModule) else value.modules():
+            for name, held in list(vars(part).items()):
+                if name not in _OWN_TO_TORCH:
+                    vars(part)[name] = _widened_inside(held, seen)
+    elif isinstance(value, list):
+        value[:] = [_widened_inside(held, seen) for held in value]
+    elif isinstance(value, dict):
+        value.update({key: _widened_inside(held, seen) for key, held in value.items()})
+    elif isinstance(value, types.MethodType):
+        _widened_inside(value.__self__, seen)
+    elif isinstance(value, functools.partial):
+        _widened_inside(value.func, seen)
+    elif is_plain_object(value):
+        _widened_inside(vars(value), seen)
+    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from fuzzparity.finding import Finding
 from fuzzparity.verdict import Grade, Kind, Realism
 
 STATE_FOLDER = ".fuzzparity"
+TURN_SECONDS = 600.0  # of one build, where a campaign of several has no limit
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 
@@ -99,6 +100,14 @@ class FuzzOptions:
     force: bool = False
     probe_seconds: float = 180.0
     command: str = ""
+
+    def shared(self, builds: int) -> FuzzOptions:
+        """Return the share of one of several builds, unless one was asked for; without a limit they take turns."""
+        if builds < 2 or self.target.dtypes:
+            return self
+        seconds = self.seconds / builds if self.seconds is not None else None
+        cases = -(-self.cases // builds) if self.cases is not None else None
+        return replace(self, seconds=TURN_SECONDS if seconds is None and cases is None else seconds, cases=cases)
 
 
 @dataclass(frozen=True, slots=True)

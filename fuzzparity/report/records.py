@@ -56,3 +56,12 @@ class CampaignResult:
     interrupted_by: int | None = None
     notes: tuple[str, ...] = ()
     probe: tuple[ProbeRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRun:
+    """Hold what became of one build of a target, named by its dtypes ("image=float16"); `problem`: why it never ran."""
+
+    dtypes: tuple[str, ...]
+    result: CampaignResult | None = None
+    problem: str = ""

@@ -147,7 +147,8 @@ def _values_line(item: InputContract, contract: Contract, statistics: SeedStatis
     if item.is_opaque:
         return Line(subject, "as in the seeds", "declared", "declared by you: opaque_inputs", "opaque_inputs=")
     limit = _limit_words(item, contract)
-    if item.low is not None or item.high is not None:
+    is_graphs = limit and item.high is None and item.index_reason.rpartition(", after ")[2].startswith("-")
+    if (item.low is not None or item.high is not None) and not is_graphs:
         low, high = _number(item.low), _number(item.high)
         says = f"{low or 'any'}..{high or 'any'}" + (f" and {limit}" if limit else "")
         return Line(
@@ -156,7 +157,8 @@ def _values_line(item: InputContract, contract: Contract, statistics: SeedStatis
     if limit:
         top = item.index_limit - 1 if item.index_limit is not None else None
         reason = item.index_reason or "graph: they index an axis"
-        return Line(subject, limit, "graph", reason, f"ranges={{{item.name!r}: (0, {top})}}")
+        low = _number(item.low) or "0"
+        return Line(subject, limit, "graph", reason, f"ranges={{{item.name!r}: ({low}, {top})}}")
     family = traits_of(item.dtype).family
     if family == "bool":
         return Line(subject, "True or False", "graph", f"graph: {item.dtype}")
@@ -171,7 +173,7 @@ def _values_line(item: InputContract, contract: Contract, statistics: SeedStatis
 
 def _limit_words(item: InputContract, contract: Contract) -> str:
     if item.index_limit is not None:
-        return f"0..{item.index_limit - 1}"
+        return f"{_number(item.low) or 0}..{item.index_limit - 1}"
     if item.index_symbol:
         places = places_of(contract, item.index_symbol)
         return f"0 up to, not including, the size of {place_words(*places[0])}" if places else ""

@@ -17,6 +17,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
 
 from fuzzparity.case import Array
+from fuzzparity.sides.implied import Implied, implied
 
 SMALL = 64  # elements of a constant that is read value by value
 MAX_CONSTANTS = 64
@@ -47,7 +48,10 @@ class GraphInput:
 
 @dataclass(frozen=True, slots=True)
 class GraphFacts:
-    """Hold what a graph says. `index_limits`: input -> length, or symbol of the dim, of the axis its values index."""
+    """Hold what a graph says. `index_limits`: input -> length, or symbol of the dim, of the axis its values index.
+
+    `index_lows`: input -> smallest value, where a constant is taken off it first; `index_reasons`: input -> why.
+    """
 
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
@@ -57,14 +61,21 @@ class GraphFacts:
     index_limits: dict[str, int | str] = field(default_factory=dict)
     constants: tuple[float, ...] = ()
     sizes: tuple[int, ...] = ()
+    index_lows: dict[str, int] = field(default_factory=dict)
+    index_reasons: dict[str, str] = field(default_factory=dict)
+    implied: Implied = field(default_factory=Implied)
 
 
 @dataclass(slots=True)
 class _Tables:
-    """Collect the flat tables of one walk; `origin` maps a value to the one it is a re-arranged copy of."""
+    """Collect the flat tables of one walk; `origin` maps a value to the one it is a re-arranged copy of.
+
+    `shifts`: what a constant integer adds to such a copy.
+    """
 
     nodes: list[NodeProto] = field(default_factory=list)
     origin: dict[str, str] = field(default_factory=dict)
+    shifts: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, tuple[int | str | None, ...]] = field(default_factory=dict)
     small: dict[str, Array] = field(default_factory=dict)
     element_types: set[int] = field(default_factory=set)
@@ -75,16 +86,27 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
     tables = _walk(model)
     initialized = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_graph_input(value) for value in model.graph.input if value.name not in initialized)
+    limits = _index_limits(tables, {item.name for item in inputs})
     return GraphFacts(
         inputs=inputs,
         outputs=tuple(value.name for value in model.graph.output),
         nodes=len(tables.nodes),
         opset=next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0),
         computing_dtype=_computing_dtype(tables),
-        index_limits=_index_limits(tables, {item.name for item in inputs}),
+        index_limits={name: found.limit for name, found in limits.items()},
         constants=_constants(tables),
         sizes=_sizes(model, tables),
+        index_lows={name: found.low for name, found in limits.items() if found.low > 0},
+        index_reasons={name: found.reason for name, found in limits.items()},
+        implied=implied(tables, {item.name: item.dtype for item in inputs}, _copies(tables, inputs)),
     )
+
+
+def _copies(tables: _Tables, inputs: Iterable[GraphInput]) -> dict[str, str]:
+    """Return value -> input for everything that is a re-arranged copy of an input, itself included."""
+    names, roots = {item.name for item in inputs}, dict[str, tuple[str, int]]()
+    found = {name: _root(tables, name, roots) for name in (*names, *tables.origin)}
+    return {name: root for name, (root, shift) in found.items() if root in names and not shift}
 
 
 def dtype_name(element_type: int) -> str:
@@ -136,6 +158,8 @@ def _visit(tables: _Tables, node: NodeProto, functions: dict[tuple[str, str], An
     tables.nodes.append(node)
     if node.op_type in _PASSES and node.input and node.output:
         tables.origin[node.output[0]] = node.input[0]
+    elif node.op_type in ("Add", "Sub") and len(node.input) == 2 and node.output:
+        _take_shift(tables, node)
     called = functions.get((node.domain, node.op_type))
     if called is not None:
         for inner, outer in zip(called.input, node.input, strict=False):  # trailing inputs may be left out
@@ -151,6 +175,18 @@ def _visit(tables: _Tables, node: NodeProto, functions: dict[tuple[str, str], An
                     if actual:
                         tables.origin.setdefault(formal.name, actual)
             yield body
+
+
+def _take_shift(tables: _Tables, node: NodeProto) -> None:
+    """Note a value that is another one plus a constant integer."""
+    pairs = [tuple(node.input)] if node.op_type == "Sub" else [tuple(node.input), tuple(reversed(node.input))]
+    for value, constant in pairs:
+        array = tables.small.get(constant)
+        if array is not None and array.size == 1 and array.dtype.kind in "iu":
+            number = int(array.reshape(-1)[0])
+            tables.origin[node.output[0]] = value
+            tables.shifts[node.output[0]] = -number if node.op_type == "Sub" else number
+            return
 
 
 def _take_tensor(tables: _Tables, name: str, tensor: TensorProto) -> None:
@@ -184,33 +220,62 @@ def _computing_dtype(tables: _Tables) -> str:
     return _PRECISION[max(found)] if found else "float32"
 
 
-def _index_limits(tables: _Tables, inputs: set[str]) -> dict[str, int | str]:
-    limits: dict[str, int | str] = {}
-    roots: dict[str, str] = {}
+@dataclass(frozen=True, slots=True)
+class _IndexLimit:
+    """Say that the values of an input lie from `low` up to, not including, `limit`, a number or a symbol."""
+
+    limit: int | str
+    low: int
+    reason: str
+
+
+def _index_limits(tables: _Tables, inputs: set[str]) -> dict[str, _IndexLimit]:
+    limits: dict[str, _IndexLimit] = {}
+    roots: dict[str, tuple[str, int]] = {}
     for node in tables.nodes:
         place = 0 if node.op_type == "OneHot" else 1
-        limit = _limit(tables, node)
-        if limit is None or len(node.input) <= place:
+        length = _limit(tables, node)
+        if length is None or len(node.input) <= place:
             continue
-        root = _root(tables, node.input[place], roots)
-        if root in inputs:
-            known = limits.get(root)
-            if isinstance(limit, int) and isinstance(known, int):
-                limits[root] = min(limit, known)
-            elif known is None or isinstance(limit, int):
-                limits[root] = limit
+        root, shift = _root(tables, node.input[place], roots)
+        if root not in inputs:
+            continue
+        found, known = _shifted(node.op_type, length, shift), limits.get(root)
+        if found is not None and (known is None or _is_stricter(found, known)):
+            limits[root] = found
     return limits
 
 
-def _root(tables: _Tables, name: str, roots: dict[str, str]) -> str:
-    """Return the value that a name is a re-arranged copy of, each name followed once."""
-    path: dict[str, None] = {}
-    while name not in roots and name in tables.origin and name not in path:  # a broken model may hold a cycle
-        path[name] = None
+def _shifted(op: str, length: int | str, shift: int) -> _IndexLimit | None:
+    """Return the limit of what an index was before a constant was added; None where nothing would be left."""
+    over = f"an axis of length {length}" if isinstance(length, int) else f"dim {length!r}"
+    if not shift:
+        return _IndexLimit(length, 0, f"graph: {op} over {over}")
+    if not isinstance(length, int) or length <= shift:
+        return None
+    # a positive shift would allow negative values too: nobody means them
+    return _IndexLimit(length - shift, max(0, -shift), f"graph: {op} over {over}, after {shift:+d}")
+
+
+def _is_stricter(found: _IndexLimit, known: _IndexLimit) -> bool:
+    if isinstance(found.limit, int) and isinstance(known.limit, int):
+        return found.limit < known.limit
+    return isinstance(found.limit, int)
+
+
+def _root(tables: _Tables, name: str, roots: dict[str, tuple[str, int]]) -> tuple[str, int]:
+    """Return the value that a name is a re-arranged copy of and what was added on the way, each name followed once."""
+    path: list[str] = []
+    seen: set[str] = set()
+    while name not in roots and name in tables.origin and name not in seen:  # a broken model may hold a cycle
+        path.append(name)
+        seen.add(name)
         name = tables.origin[name]
-    root = roots.get(name, name)
-    roots.update(dict.fromkeys(path, root))
-    return root
+    root, shift = roots.get(name, (name, 0))
+    for step in reversed(path):
+        shift += tables.shifts.get(step, 0)
+        roots[step] = (root, shift)
+    return root, shift
 
 
 def _limit(tables: _Tables, node: NodeProto) -> int | str | None:

@@ -17,7 +17,7 @@ from torch.export import Dim as TorchDim
 from torch.export.dynamic_shapes import _DimHint
 
 from fuzzparity.case import Case
-from fuzzparity.contract import Contract, Dim, InputContract
+from fuzzparity.contract import Contract, Dim, Hint, InputContract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import GraphFacts, GraphInput
@@ -225,11 +225,20 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
     if is_given:
         _require_fit(seed, paired)
     symbols = _Symbols(seed, paired, asked)
+    sizes = _sizes_of_params(seed, paired)
+    joined = [
+        one
+        for one in graph.implied.equals
+        if sizes.get(one.first) == sizes.get(one.second) and symbols.join(one.first, one.second)
+    ]
     inputs = []
     for name, array in seed.inputs.items():
         onnx_input = paired[name]
         limit = graph.index_limits.get(onnx_input.name) if onnx_input else None
         low, high = target.ranges.get(name, (None, None))
+        least = graph.index_lows.get(onnx_input.name) if onnx_input else None
+        if least is not None and (low is None or low < least):
+            low = least
         inputs.append(
             InputContract(
                 name=name,
@@ -242,10 +251,38 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
                 index_symbol=symbols.of_param(limit) if isinstance(limit, str) else "",
                 onnx_name=onnx_input.name if onnx_input else "",
                 is_opaque=name in target.opaque_inputs,
+                index_reason=graph.index_reasons.get(onnx_input.name, "") if onnx_input else "",
             )
         )
-    contract = Contract(tuple(inputs), graph.sizes, graph.constants)
+    contract = Contract(
+        tuple(inputs),
+        graph.sizes,
+        graph.constants,
+        hints=_hints(paired, graph),
+        equal_reasons=tuple(dict.fromkeys((symbols.of_param(one.first), one.why) for one in joined)),
+    )
     return dataclasses.replace(contract, batch=_batch(target, contract, asked))
+
+
+def _sizes_of_params(seed: Case, paired: Mapping[str, GraphInput | None]) -> dict[str, int]:
+    """Return the size that each ONNX symbol has in the first seed."""
+    return {
+        dim: size
+        for name, item in paired.items()
+        if item is not None
+        for dim, size in zip(item.dims or (), seed.inputs[name].shape, strict=False)
+        if isinstance(dim, str)
+    }
+
+
+def _hints(paired: Mapping[str, GraphInput | None], graph: GraphFacts) -> tuple[Hint, ...]:
+    """Return what the graph shows of the inputs' values, by the target's names, with the text that declares it."""
+    names = {item.name: name for name, item in paired.items() if item is not None}
+    return tuple(
+        dataclasses.replace(hint, input=names[hint.input], change=f"ranges={{{names[hint.input]!r}: {hint.change}}}")
+        for hint in graph.implied.hints
+        if hint.input in names
+    )
 
 
 def _batch(target: Target, contract: Contract, asked: AskedDims) -> str:
@@ -347,6 +384,17 @@ class _Symbols:
         while self._parent[key] != key:
             key = self._parent[key]
         return key
+
+    def join(self, first: str, second: str) -> bool:
+        """Make one group of two ONNX symbols that the graph has equal; False where an input lacks one of them."""
+        keys = [f"onnx:{symbol}" for symbol in (first, second)]
+        if not all(key in self._parent for key in keys):
+            return False
+        one, other = (self._root(key) for key in keys)
+        if other.startswith("user:") and not one.startswith("user:"):
+            one, other = other, one
+        self._parent[other] = one
+        return True
 
     def of_param(self, onnx_dim: str) -> str:
         """Return the contract's symbol for an ONNX symbol; "" when no input has that dim."""

@@ -60,7 +60,7 @@ def test_index_limits_are_followed_through_rearrangements() -> None:
     }
     constants = {"table": np.zeros((100, 7), np.float32), "axes": [1], "depth": 5, "values": [0.0, 1.0]}
     facts = read_graph(model(nodes, inputs, {"y": (FLOAT, None)}, constants))
-    assert facts.index_limits == {"ids": 100, "place": "width", "kind": 5, "pairs": 7}
+    assert facts.index_limits == {"ids": 100, "place": "width", "kind": 5, "pairs": 7, "free": 99}
 
 
 def test_bodies_of_loops_and_branches_are_walked() -> None:

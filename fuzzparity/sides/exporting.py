@@ -174,7 +174,16 @@ def _export_from(
     if not isinstance(module, torch.export.ExportedProgram):
         keywords["dynamic_shapes"] = dynamo_shapes(asked, loaded.call, module.forward)
     program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
+    if _is_named_twice(program.model_proto):
+        keywords["input_names"] = None  # with a name given, an input that is returned has that of the output
+        program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
     return program.model_proto, _narrowed(program.exported_program, asked, sample, said)
+
+
+def _is_named_twice(model: onnx.ModelProto) -> bool:
+    """Tell whether a node puts out what an input is named, which no ONNX model may."""
+    inputs = {value.name for value in model.graph.input}
+    return any(not inputs.isdisjoint(node.output) for node in model.graph.node)
 
 
 def _exportable(loaded: LoadedTarget) -> Any:

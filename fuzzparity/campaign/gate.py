@@ -6,7 +6,9 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
@@ -14,12 +16,15 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Status
+from fuzzparity.explain.gathering import MOST_BYTES, Ticker, chosen_words
 from fuzzparity.explain.pairing import oracle_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import build_alone, torch_alone
 from fuzzparity.finding import Suspect, suspects_of
-from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.generate.contract import SeedStatistics, SeedTally
+from fuzzparity.generate.diverse import DiverseChoice
+from fuzzparity.generate.ranges import InputRanges, RangeTally
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
 from fuzzparity.sides.export import facts_without_model
@@ -30,7 +35,7 @@ from fuzzparity.work.loader import Context
 CALIBRATION_SEEDS = 64
 _MOST_JUDGED = 16  # differing seeds that are judged with evidence
 _ARITHMETIC = frozenset({Grade.INHERENT, Grade.TIE, Grade.NOTE})  # grades under which a seed agrees all the same
-_SEED_BYTES = 1 << 30
+_MOST_IMPORTED = 20_000
 
 
 def build(context: Context, folder: str) -> Built:
@@ -50,32 +55,32 @@ def build(context: Context, folder: str) -> Built:
 def gate(context: Context, spec: GateSpec) -> GateReport:
     """Run the seeds on both sides; InvalidTarget when torch refuses the first of them."""
     facts = spec.facts
-    skipped: list[str] = []
-    seeds = _seeds(context, spec, skipped)
+    found = _seeds(context, spec)
+    seeds = found.cases
     if not seeds:
         return _no_seed_left(context, spec)
     policy = Policy(facts.outputs, facts.build.computing_dtype, context.loaded.target.tolerances)
-    statistics = SeedStatistics.of([seed for seed, _ in seeds], any(is_real for _, is_real in seeds))
-    twin_spec = TwinSpec(facts, policy, statistics, spec.reload_state)
-    twin = open_twin(context, twin_spec, context.announcer, seeds[0][0])
+    twin_spec = TwinSpec(facts, policy, found.statistics, spec.reload_state)
+    twin = open_twin(context, twin_spec, context.announcer, seeds[0])
     if isinstance(twin, Execution):
-        return _load_failure(context, twin_spec, twin, seeds[0][0])
+        return _load_failure(context, twin_spec, twin, seeds[0])
     trial = _Trial(twin)
-    for index, (seed, _) in enumerate(seeds):
+    for index, seed in enumerate(seeds):
         trial.run(seed, is_first=index == 0 and not spec.skip)
     trailing = twin.where.trailing if twin.where is not None else ()
     policy = replace(calibrate(policy, trial.pairs), trailing_masks=trailing)
     oracle = oracle_of(context, replace(twin_spec, policy=policy))
     return GateReport(
         policy,
-        statistics,
+        found.statistics,
         tuple(trial.agreed),
         tuple(suspect for suspect in trial.suspects if _still_differs(suspect, oracle)),
         len(seeds),
         trial.slowest_seconds,
         True,
-        tuple(skipped),
-        tuple(trial.notes),
+        found.skipped,
+        (*found.notes, *trial.notes),
+        found.ranges,
     )
 
 
@@ -132,31 +137,50 @@ class _Trial:
             self.pairs.append((expected, actual))
 
 
-def _seeds(context: Context, spec: GateSpec, skipped: list[str]) -> list[tuple[Case, bool]]:
-    """Return the distinct seeds and whether each is real, the target's own first one in front; bounded."""
+@dataclass(frozen=True, slots=True)
+class _Seeds:
+    """Hold the seeds to run, the first one of the target in front, and what all of the data shows."""
+
+    cases: tuple[Case, ...]
+    statistics: SeedStatistics
+    ranges: tuple[InputRanges, ...]
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def _seeds(context: Context, spec: GateSpec) -> _Seeds:
+    """Read all of the data, so that all of it counts for statistics, and choose the seeds among it."""
     first = context.loaded.seed
-    seeds: dict[str, tuple[Case, bool]] = {first.digest: (first, False)}
-    total = 0
+    choice = DiverseChoice(first, spec.limit - 1, MOST_BYTES)
+    tally, ranges = SeedTally(), RangeTally(first)
+    tally.add(first)
+    ticker = Ticker(context.send)
     reader = SeedReader(context.loaded, spec.facts.contract)
-    for found in reader.read(spec.seed_paths):
-        case = found.case
-        total += case.nbytes
-        if len(seeds) >= spec.limit or total > _SEED_BYTES:
+    data = ((found.where, found.case) for found in reader.read(spec.seed_paths))
+    for where, case in itertools.chain(data, _imported(spec)):
+        tally.add(case)
+        ranges.add(case, where)
+        ticker.tell(ranges.count, where)
+        if case != first:
+            choice.offer(case)
+        if spec.first_only and choice.offered >= CALIBRATION_SEEDS:
             break
-        seeds[case.digest] = (case, True)
-    skipped += [*reader.skipped, *reader.notes]
-    for case in _imported(spec, spec.limit - len(seeds)):
-        seeds[case.digest] = (case, True)
-    return [item for digest, item in seeds.items() if digest not in spec.skip]
+    notes = [*reader.notes, *([] if spec.first_only else ranges.warnings)]
+    if choice.offered > len(choice.cases) and not spec.first_only:
+        notes.insert(0, chosen_words(len(choice.cases), choice.offered))
+    cases = tuple(case for case in (first, *choice.cases) if case.digest not in spec.skip)
+    statistics = tally.statistics(has_real_seeds=ranges.count > 0)
+    return _Seeds(cases, statistics, ranges.ranges() if ranges.count else (), tuple(reader.skipped), tuple(notes))
 
 
-def _imported(spec: GateSpec, limit: int) -> list[Case]:
-    """Return up to `limit` cases that `import` put into the corpus."""
+def _imported(spec: GateSpec) -> Iterator[tuple[str, Case]]:
+    """Yield the cases that `import` put into the corpus."""
     path = Path(spec.corpus_path)
-    if limit <= 0 or not spec.corpus_path or not path.is_file():
-        return []
+    if spec.first_only or not spec.corpus_path or not path.is_file():
+        return
     with Corpus.open(path, read_only=True) as corpus:
-        return [corpus.case(row.digest) for row in corpus.cases(limit, origin="import")]
+        for row in corpus.cases(_MOST_IMPORTED, origin="import"):
+            yield f"import {row.digest[:12]}", corpus.case(row.digest)
 
 
 def _no_seed_left(context: Context, spec: GateSpec) -> GateReport:

@@ -14,6 +14,7 @@ from fuzzparity.execution import Execution, Refusal
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.oracle.policy import Policy
 
 SEED_LIMIT = 512
@@ -41,7 +42,8 @@ class GateSpec:
     corpus_path: str = ""  # where `import` put validation data
     skip: tuple[str, ...] = ()
     reload_state: bool = False
-    limit: int = SEED_LIMIT
+    limit: int = SEED_LIMIT  # a diverse choice of the data
+    first_only: bool = False  # the first few are enough: all of the data is run afterwards
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class GateReport:
     loaded: bool  # ORT could open the model
     skipped_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ranges: tuple[InputRanges, ...] = ()  # of the first seed and of all the data
 
 
 PROBE_JOB = "fuzzparity.campaign.probing:probe"

@@ -16,10 +16,12 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Status
+from fuzzparity.explain.dataset import Progress
 from fuzzparity.explain.records import TwinSpec, death
 from fuzzparity.explain.unbuilt import export_verdict, first_seed_verdict, not_exported
 from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.generate.contract import SeedStatistics, breach
+from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Realism
@@ -33,10 +35,12 @@ _PRELOAD = (
     "fuzzparity.campaign.gate",
     "fuzzparity.campaign.probing",
     "fuzzparity.explain.examine",
+    "fuzzparity.explain.validating",
     "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: two seconds in every child
 )
 _EXPORT_SECONDS = 1800.0
 _MOST_DEADLY_SEEDS = 8
+_MOST_LINES = 20
 
 
 @dataclass(slots=True)
@@ -54,6 +58,33 @@ class Prepared:
     suspects: list[Suspect] = field(default_factory=list)
     tried: int = 0
     notes: list[str] = field(default_factory=list)
+    ranges: tuple[InputRanges, ...] = ()  # of the first seed and of the data that the gate saw
+
+
+class Stage:
+    """Say what goes on, with the last word of a child that reads data."""
+
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        """Bind a stage's name to whoever is told."""
+        self._name = name
+        self._say = say
+        self._detail = ""
+
+    def tick(self) -> None:
+        """Say it again; called a few times a second."""
+        self._say(f"{self._name}: {self._detail}" if self._detail else self._name)
+
+    def hear(self, message: object) -> None:
+        """Take what a child sends; anything but progress is for others."""
+        if isinstance(message, Progress):
+            self._detail = f"{message.cases:,} inputs read, {message.where}"
+
+
+def shortened(lines: list[str], what: str) -> list[str]:
+    """Return the first of many lines, and how many more there are."""
+    if len(lines) <= _MOST_LINES:
+        return lines
+    return [*lines[:_MOST_LINES], f"{len(lines) - _MOST_LINES:,} {what}"]
 
 
 def open_pool(
@@ -88,8 +119,18 @@ def close_pool(pool: Pool) -> None:
     shutil.rmtree(pool.folder, ignore_errors=True)
 
 
-def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None], gate: bool = True) -> Prepared:
-    """Load, build and gate a target; the caller closes it by `close_pool`. InvalidTarget when the target is wrong."""
+def prepare(
+    options: TargetOptions,
+    *,
+    workers: int,
+    say: Callable[[str], None],
+    gate: bool = True,
+    first_seeds_only: bool = False,
+) -> Prepared:
+    """Load, build and gate a target; the caller closes it by `close_pool`. InvalidTarget when the target is wrong.
+
+    `first_seeds_only`: the gate takes the first few seeds, since all of them are run afterwards.
+    """
     pool, loaded, where = open_pool(options, lambda name: places(options, name), lambda: say("loading"))
     try:
         limits = Limits(LONGEST_SECONDS, memory_budget_bytes(workers))
@@ -101,8 +142,7 @@ def prepare(options: TargetOptions, *, workers: int, say: Callable[[str], None],
             prepared.can_run = False
             prepared.twin = _without_gate(facts, [suspect.case for suspect in suspects])
         elif gate:
-            pool.tick = lambda: say("running the seeds")
-            _pass_gate(prepared, options)
+            _pass_gate(prepared, options, say, first_seeds_only)
         pool.tick = lambda: None
         return prepared
     except BaseException:
@@ -148,12 +188,17 @@ def _without_gate(facts: TargetFacts, cases: list[Case]) -> TwinSpec:
     return TwinSpec(facts, Policy(facts.outputs, facts.build.computing_dtype, {}), SeedStatistics.of(cases, False))
 
 
-def _pass_gate(prepared: Prepared, options: TargetOptions) -> None:
+def _pass_gate(prepared: Prepared, options: TargetOptions, say: Callable[[str], None], first_only: bool) -> None:
     """Run the gate, again without the seed that killed it if one did."""
     skip: list[str] = []
+    stage = Stage("running the seeds", say)
+    prepared.pool.tick = stage.tick
     for _ in range(_MOST_DEADLY_SEEDS):
-        spec = GateSpec(prepared.facts, options.seeds, str(prepared.places.corpus), tuple(skip))
-        answer = prepared.pool.run("fuzzparity.campaign.gate:gate", spec, limits=prepared.limits, label="gate")
+        places = prepared.places
+        spec = GateSpec(prepared.facts, options.seeds, str(places.corpus), tuple(skip), first_only=first_only)
+        answer = prepared.pool.run(
+            "fuzzparity.campaign.gate:gate", spec, limits=prepared.limits, label="gate", on_message=stage.hear
+        )
         if isinstance(answer, GateReport):
             _take_report(prepared, answer)
             return
@@ -179,8 +224,9 @@ def _take_report(prepared: Prepared, report: GateReport) -> None:
     prepared.suspects += report.suspects
     prepared.tried += report.tried
     prepared.limits = replace(prepared.limits, run_seconds=run_limit_seconds(report.slowest_seconds))
+    prepared.ranges = report.ranges
     prepared.notes += report.notes
-    prepared.notes += [f"seed file skipped: {text}" for text in report.skipped_files]
+    prepared.notes += shortened([f"seed skipped: {text}" for text in report.skipped_files], "more seeds skipped")
 
 
 def suspect_of_death(facts: TargetFacts, twin: TwinSpec | None, exit_: Exit, case: Case, lineage: Lineage) -> Suspect:

@@ -61,7 +61,10 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--onnx", metavar="FILE", help="The ONNX twin, instead of exporting."),
             click.option(
-                "--seeds", multiple=True, metavar="PATH", help="Real inputs: .npz, .safetensors, .npy or a folder."
+                "--seeds",
+                multiple=True,
+                metavar="PATH",
+                help="Real inputs: files of arrays, pictures, sounds, or folders.",
             ),
             click.option(
                 "--provider",

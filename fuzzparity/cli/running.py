@@ -83,10 +83,11 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
 def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     """Say what differs on given inputs (files or folders), or tell all that is known of a stored finding.
 
-    Nothing is mutated: each input runs on both sides, is judged with evidence, and minimized when the sides differ.
+    Nothing is mutated: each input runs on both sides, is judged with evidence, and minimized when the sides differ. A
+    folder, or many inputs, become a table: outcomes, error ratios by output, the worst files by name.
     """
     from fuzzparity.commands import database, running
-    from fuzzparity.report import text
+    from fuzzparity.report import text, validation
 
     if len(what) == 1 and not given["torch_file"]:
         path, payload = database.finding_payload(what[0], path_text(given["corpus"]))
@@ -96,27 +97,51 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     options = target_of({"target": "" if given["torch_file"] else what[0], **given})
     paths = existing(what if given["torch_file"] else what[1:])
     with live_for(json_to) as live:
-        result, explained = running.explain(options, paths, live, command_line())
+        result, explained, table = running.explain(options, paths, live, command_line())
     if json_to:
-        write_json(json_to, text.explained_object(result, explained))
-    live.print(text.explained_text(explained, result.facts.outputs))
+        whole = validation.explained_table_object(result, table) if table else None
+        write_json(json_to, whole or text.explained_object(result, explained))
+    if table is not None:
+        live.print(validation.validation_text(table))
+        live.print(validation.ranges_text(table.ranges))
+        live.print(text.summary(result, debug=options.debug))
+    else:
+        live.print(text.explained_text(explained, result.facts.outputs))
     sys.exit(result.exit_code)
 
 
-@cli.command(epilog=example("fuzzparity check my_target.py"))
+@cli.command(
+    epilog=example("fuzzparity check my_target.py", "fuzzparity check my_target.py --all-seeds --seeds photos/")
+)
 @target_options
+@click.option("--all-seeds", is_flag=True, help="Run all of the data, --seeds included, and show a table of outcomes.")
 @json_option
-def check(json_to: str | None, **given: Any) -> None:
+def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
     """Load, export and run the seeds on both sides, and show the contract as understood; takes seconds."""
     from fuzzparity.commands import running
-    from fuzzparity.report import text
+    from fuzzparity.report import text, validation
+    from fuzzparity.report.builds import checked_object, checked_text
 
+    options = target_of(given)
     with live_for(json_to) as live:
-        prepared = running.check(target_of(given), live)
+        prepared, table = running.check_all(options, live) if all_seeds else (running.check(options, live), None)
+        others = running.check_builds(options, prepared.loaded.builds, live)
     if json_to:
-        write_json(json_to, text.check_object(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
+        told = text.check_object(prepared.facts, prepared.notes, prepared.suspects, prepared.tried)
+        told["ranges"] = plain(prepared.ranges)
+        if table is not None:
+            told |= {"validation": validation.validation_object(table), "inputs": validation.rows_object(table)}
+        told["builds"] = [checked_object(other) for other in others]
+        write_json(json_to, told)
     live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
-    sys.exit(1 if any(suspect.verdict.grade.value == "bug" for suspect in prepared.suspects) else 0)
+    live.print(validation.ranges_text(prepared.ranges))
+    if table is not None:
+        live.print(validation.validation_text(table))
+    for other in others:
+        live.print(checked_text(other))
+    if table is not None and table.stopped:
+        sys.exit(130)
+    sys.exit(1 if any(found.has_bug for found in (running.Checked(prepared), *others)) else 0)
 
 
 @cli.command(
@@ -169,13 +194,19 @@ def replay(what: tuple[str, ...], is_all: bool, current: str | None, json_to: st
 
 @cli.command("import", epilog=example("fuzzparity import corpora/digits validation/ --limit 500"))
 @click.argument("paths", nargs=-1, required=True, metavar="TARGET PATH...")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Keep at most N, spread over sizes.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="Keep at most N, as different from each other as possible."
+)
 @common_options
 @json_option
 def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **given: Any) -> None:
-    """Read validation data into a target's corpus; campaigns start from it."""
+    """Read validation data into a target's corpus; campaigns start from it.
+
+    Arrays (.npy .npz .safetensors .pt), ONNX test-data folders, whatever the target's read takes; pictures and .wav
+    where the first seed makes layout and range plain.
+    """
     from fuzzparity.commands import running
-    from fuzzparity.report import text
+    from fuzzparity.report import validation
 
     if not given["torch_file"] and len(paths) < 2:
         raise InvalidUsage("give the target and at least one file or folder: fuzzparity import TARGET PATH...")
@@ -185,7 +216,8 @@ def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **gi
         imported = running.import_data(options, data, limit, live)
     if json_to:
         write_json(json_to, plain(imported))
-    live.print(text.imported_text(imported))
+    live.print(validation.imported_text(imported))
+    sys.exit(130 if imported.stopped else 0)
 
 
 @cli.command(epilog=example("fuzzparity probe corpora/digits --rounds 200"))

@@ -5,8 +5,9 @@ The idea: each is a short campaign without a loop: the same setup, the same dock
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,13 @@ from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
-from fuzzparity.case import Case, Lineage
+from fuzzparity.case import Case
+from fuzzparity.commands.validation import Imported, import_all, run_all
 from fuzzparity.corpus.database import Corpus
-from fuzzparity.corpus.records import KeptCase, Payload
-from fuzzparity.errors import InvalidCase, WorkerLost
-from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
+from fuzzparity.corpus.records import Payload
+from fuzzparity.errors import InvalidCase, InvalidTarget, WorkerLost
+from fuzzparity.explain.dataset import Validation
+from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec, InputsRead
 from fuzzparity.finding import Finding, bucket_of
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
@@ -29,6 +32,7 @@ from fuzzparity.work.alone import Exit
 from fuzzparity.work.pool import LoaderLost
 
 _EXPLAIN_SECONDS = 120.0
+_FEW_INPUTS = 16  # that are explained one by one
 _EXAMINE_JOB = "fuzzparity.explain.examine:examine"
 _READ_JOB = "fuzzparity.explain.examine:read"
 
@@ -42,29 +46,22 @@ class Explained:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """Say what an import took: cases new to the corpus, cases already there, files that were skipped and why."""
-
-    corpus: Path
-    added: int
-    known: int
-    skipped: tuple[str, ...]
-
-
 @contextmanager
-def opened(options: TargetOptions, observer: Observer, *, gate: bool = True) -> Iterator[Prepared]:
+def opened(
+    options: TargetOptions, observer: Observer, *, gate: bool = True, first_seeds_only: bool = False
+) -> Iterator[Prepared]:
     """Prepare a target and close everything that belongs to it afterwards."""
-    begun = time.monotonic()
-
-    def say(stage: str) -> None:
-        observer.status(CampaignStatus(stage, time.monotonic() - begun))
-
-    prepared = prepare(options, workers=1, say=say, gate=gate)
+    prepared = prepare(options, workers=1, say=saying(observer), gate=gate, first_seeds_only=first_seeds_only)
     try:
         yield prepared
     finally:
         close_pool(prepared.pool)
+
+
+def saying(observer: Observer) -> Callable[[str], None]:
+    """Return what tells an observer the stage of a command and how long it has been going on."""
+    begun = time.monotonic()
+    return lambda stage: observer.status(CampaignStatus(stage, time.monotonic() - begun))
 
 
 def check(options: TargetOptions, observer: Observer) -> Prepared:
@@ -73,28 +70,124 @@ def check(options: TargetOptions, observer: Observer) -> Prepared:
         return prepared
 
 
-def read_inputs(prepared: Prepared, paths: tuple[str, ...]) -> tuple[list[tuple[str, Case]], list[str]]:
-    """Read files and folders of inputs as cases of a target, in a child; return them and what was skipped."""
-    answer = prepared.pool.run(_READ_JOB, InputSpec(paths), limits=prepared.limits, label="read")
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Hold what `check` made of one more build of a target; `problem`: why it cannot be run."""
+
+    prepared: Prepared | None = None
+    dtypes: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def has_bug(self) -> bool:
+        """Tell whether a seed showed a bug."""
+        suspects = self.prepared.suspects if self.prepared is not None else ()
+        return any(suspect.verdict.grade is Grade.BUG for suspect in suspects)
+
+
+def check_builds(options: TargetOptions, builds: tuple[tuple[str, ...], ...], observer: Observer) -> list[Checked]:
+    """Check the further builds that a target's dtypes ask for, unless one build was chosen."""
+    checked = []
+    for dtypes in () if options.dtypes else builds[1:]:
+        try:
+            with opened(replace(options, dtypes=dtypes), observer) as prepared:
+                checked.append(Checked(prepared, dtypes))
+        except InvalidTarget as error:  # the first build is sound: this one is told, and the others go on
+            checked.append(Checked(None, dtypes, error.problem))
+    return checked
+
+
+def check_all(options: TargetOptions, observer: Observer) -> tuple[Prepared, Validation | None]:
+    """Check a target, then run all of its data on both sides; None when there is no twin to run it on."""
+    with opened(options, observer, first_seeds_only=True) as prepared:
+        if not prepared.can_run or prepared.twin is None:
+            return prepared, None
+        table = run_all(prepared, options.seeds, saying(observer), own=True, take=prepared.suspects.append)
+        if not table.rows and not table.stopped:
+            raise InvalidCase("there is no data to go through: give --seeds PATH, or seeds= in the target")
+        prepared.ranges, prepared.tried = table.ranges, len(table.rows) + 1
+        prepared.suspects[:] = {item.bucket.finding_id: item for item in reversed(prepared.suspects)}.values()
+        return prepared, table
+
+
+def read_inputs(prepared: Prepared, paths: tuple[str, ...], limit: int) -> InputsRead:
+    """Read files of inputs as cases of a target, in a child, up to a limit."""
+    spec = InputSpec(paths, prepared.facts.contract, limit)
+    answer = prepared.pool.run(_READ_JOB, spec, limits=prepared.limits, label="read")
     if isinstance(answer, Exit):
         raise WorkerLost(f"the process that reads {', '.join(paths)} died with {answer.text}")
-    cases, skipped = answer
-    return cases, skipped
+    assert isinstance(answer, InputsRead)
+    return answer
 
 
 def explain(
     options: TargetOptions, paths: tuple[str, ...], observer: Observer, command: str
-) -> tuple[CampaignResult, list[Explained]]:
-    """Run given inputs on both sides, judge each with evidence, and minimize what differs."""
+) -> tuple[CampaignResult, list[Explained], Validation | None]:
+    """Run given inputs on both sides, judge each with evidence, and minimize what differs.
+
+    A folder, or more than a few inputs, become a table instead of an explanation of each.
+    """
     begun = time.monotonic()
     with opened(options, observer) as prepared:
-        named, skipped = read_inputs(prepared, paths)
-        for text in skipped:
-            observer.note(f"skipped: {text}")
-        if not named:
-            raise InvalidCase(f"no input could be read from {', '.join(paths)}")
+        few = None
+        if not any(Path(path).is_dir() for path in paths) or not prepared.can_run:
+            few = read_inputs(prepared, paths, _FEW_INPUTS)
+            for text in (*few.skipped, *few.notes):
+                observer.note(text)
         observer.started(prepared.facts, prepared.places, tuple(prepared.notes))
-        return _examine_all(prepared, named, observer, command, time.monotonic() - begun)
+        setup_seconds = time.monotonic() - begun
+        if few is not None and (few.is_all or not prepared.can_run):
+            result, explained = _examine_all(prepared, list(few.cases), observer, command, setup_seconds)
+            return result, explained, None
+        return _explain_table(prepared, paths, observer, command, setup_seconds)
+
+
+def _explain_table(
+    prepared: Prepared, paths: tuple[str, ...], observer: Observer, command: str, setup_seconds: float
+) -> tuple[CampaignResult, list[Explained], Validation]:
+    """Run many inputs in one stream; what differs is stored at once and minimized at the end."""
+    started = time.monotonic()
+    with Corpus.open(prepared.places.corpus, create=True) as corpus:
+        campaign_id = corpus.begin_campaign(
+            prepared.facts, command, 0, ort=prepared.facts.ort, setup_seconds=setup_seconds
+        )
+        docket = Docket(prepared, corpus, campaign_id, observer, lambda: time.monotonic() - started)
+        table = run_all(prepared, paths, saying(observer), own=False, take=docket.take)
+        if not table.stopped:
+            try:
+                finish(prepared, docket, _EXPLAIN_SECONDS)
+            except KeyboardInterrupt:
+                table.stopped = "stopped by Ctrl-C while the findings were minimized"
+        exit_code = 128 + signal.SIGINT if table.stopped else int(table.has(Grade.BUG))
+        seconds, inputs = time.monotonic() - started, len(table.rows)
+        rejected = sum(row.kind == Kind.REJECTED for row in table.rows)
+        corpus.end_campaign(
+            campaign_id,
+            seconds=seconds,
+            executions=inputs,
+            inputs=inputs,
+            rejected=rejected,
+            exit_code=exit_code,
+            interrupted=bool(table.stopped),
+        )
+        result = CampaignResult(
+            campaign_id,
+            prepared.facts,
+            prepared.places.corpus,
+            prepared.places.crashes,
+            seconds,
+            setup_seconds,
+            inputs,
+            inputs,
+            rejected,
+            corpus.size,
+            tuple(docket.findings.values()),
+            frozenset(docket.new_ids),
+            exit_code,
+            docket.hits_here,
+            int(signal.SIGINT) if table.stopped else None,
+        )
+        return result, [], table
 
 
 def _examine_all(
@@ -171,29 +264,8 @@ def finish(prepared: Prepared, docket: Docket, limit_seconds: float) -> None:
 
 def import_data(options: TargetOptions, paths: tuple[str, ...], limit: int | None, observer: Observer) -> Imported:
     """Read validation data into the corpus of a target; campaigns start from it."""
-    with opened(options, observer) as prepared:
-        named, skipped = read_inputs(prepared, paths)
-        if not named:
-            raise InvalidCase(f"no input could be read from {', '.join(paths)}: {'; '.join(skipped) or 'empty'}")
-        cases = list(dict.fromkeys(case for _, case in named))
-        chosen = cases if limit is None else _spread(cases, limit)
-        with Corpus.open(prepared.places.corpus, create=True) as corpus:
-            before = {row.digest for row in corpus.cases()}
-            campaign_id = corpus.begin_campaign(prepared.facts, "import", 0, ort=prepared.facts.ort)
-            rows = [KeptCase(case, Lineage(origin="import")) for case in chosen]
-            corpus.keep_cases(campaign_id, rows)
-            corpus.end_campaign(campaign_id, seconds=0.0, executions=0, inputs=0, exit_code=0, interrupted=False)
-        known = sum(case.digest in before for case in chosen)
-        return Imported(prepared.places.corpus, len(chosen) - known, known, tuple(skipped))
-
-
-def _spread(cases: list[Case], limit: int) -> list[Case]:
-    """Choose `limit` cases evenly along the order by size and digest, so that shapes and contents vary."""
-    ordered = sorted(cases, key=lambda case: (case.elements, case.digest))
-    if limit >= len(ordered):
-        return ordered
-    step = len(ordered) / limit
-    return [ordered[int(index * step)] for index in range(limit)]
+    with opened(options, observer, gate=False) as prepared:
+        return import_all(prepared, paths, limit, saying(observer))
 
 
 def probe(options: TargetOptions, observer: Observer, *, cases: int, rounds: int) -> list[ProbeRow]:

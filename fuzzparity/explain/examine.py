@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from fuzzparity.case import Case, Lineage
+import itertools
+
+from fuzzparity.case import Lineage
 from fuzzparity.explain.pairing import pair_alone
-from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec
+from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec, InputsRead
 from fuzzparity.finding import suspects_of
 from fuzzparity.sides.seeds import SeedReader
 from fuzzparity.work.loader import Context
 
 
-def read(context: Context, spec: InputSpec) -> tuple[list[tuple[str, Case]], list[str]]:
-    """Read files and folders; what cannot be read is returned by name and reason."""
-    reader = SeedReader(context.loaded)
-    return [(found.where, found.case) for found in reader.read(spec.paths, own=False)], reader.skipped
+def read(context: Context, spec: InputSpec) -> InputsRead:
+    """Read files and folders up to a limit; what cannot be read is returned by name and reason."""
+    reader = SeedReader(context.loaded, spec.contract)
+    found = list(itertools.islice(reader.read(spec.paths, own=False), spec.limit + 1))
+    cases = tuple((item.where, item.case) for item in found[: spec.limit])
+    return InputsRead(cases, tuple(reader.skipped), tuple(reader.notes), len(found) <= spec.limit)
 
 
 def examine(context: Context, spec: ExamineSpec) -> Examined:

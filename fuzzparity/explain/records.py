@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from fuzzparity.case import Case
-from fuzzparity.contract import TargetFacts
+from fuzzparity.contract import Contract, TargetFacts
 from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Confirmation, Suspect
 from fuzzparity.generate.contract import SeedStatistics
@@ -109,9 +109,21 @@ def death(exit_: Exit, side: str) -> Execution:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """Name files and folders to read as cases."""
+    """Name files and folders to read as cases, up to a limit."""
 
     paths: tuple[str, ...]
+    contract: Contract
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputsRead:
+    """Hold the cases that were read, by name; `is_all`: there are no more."""
+
+    cases: tuple[tuple[str, Case], ...]
+    skipped: tuple[str, ...]
+    notes: tuple[str, ...]
+    is_all: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,26 +64,6 @@ class Outcome(Protocol):
         """Return the finding's headline."""
 
 
-class Imported(Protocol):
-    """What an import took."""
-
-    @property
-    def corpus(self) -> Path:
-        """Return the database."""
-
-    @property
-    def added(self) -> int:
-        """Return the number of cases new to it."""
-
-    @property
-    def known(self) -> int:
-        """Return the number of cases it already held."""
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Return what could not be read, and why."""
-
-
 def explained_text(explained: Sequence[Explained], outputs: Sequence[str] = ()) -> RenderableType:
     """Return the explanation of each input."""
     return Group(*(_explanation(item.name, item.examined, item.findings, outputs) for item in explained))
@@ -239,13 +219,6 @@ def replay_text(outcome: Outcome) -> RenderableType:
     word, style = _STATES[str(outcome.state)]
     title = Text(word, style=style).append(printable(f" {outcome.finding_id}  {outcome.headline}"), style="not bold")
     return Group(title, *(Text("  " + printable(line)) for line in outcome.text.splitlines()))
-
-
-def imported_text(imported: Imported) -> RenderableType:
-    """Return what an import took and what it left out."""
-    lines = [("imported", f"{imported.added} new case(s), {imported.known} already there")]
-    lines += [("corpus", str(imported.corpus)), *(("skipped", text) for text in imported.skipped)]
-    return pairs(lines)
 
 
 def probe_text(rows: Sequence[ProbeRow]) -> RenderableType:

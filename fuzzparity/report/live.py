@@ -86,8 +86,9 @@ class Live:
             self._live.update(status_panel(status), refresh=True)
             return
         now = self._clock()
-        if status.stage != self._last_stage or now - self._last_line >= LINE_SECONDS:
-            self._last_stage, self._last_line = status.stage, now
+        stage = status.stage.partition(": ")[0]  # what stands behind it changes all the time
+        if stage != self._last_stage or now - self._last_line >= LINE_SECONDS:
+            self._last_stage, self._last_line = stage, now
             self.print(Text(status_line(status)))
 
     def started(self, facts: TargetFacts, places: Paths, notes: tuple[str, ...]) -> None:

@@ -247,6 +247,8 @@ def _numbered(where: str, cases: Iterator[Case]) -> Iterator[tuple[str, Case]]:
         held = case
         if case is None:
             break
+    if problem is None and held is None and number == 0:
+        problem = InvalidCase(f"{where} holds no inputs")
     if problem is not None:
         raise problem
 
@@ -285,5 +287,6 @@ def _said(error: BaseException) -> str:
     """Return class, message and place of what the user's code raised."""
     text = str(error).strip().splitlines()
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    own = [frame for frame in frames if "-packages" not in frame.filename] or frames
+    place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
     return f"{type(error).__name__}{': ' + text[0][:300] if text else ''}{place}"

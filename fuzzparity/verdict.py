@@ -166,9 +166,10 @@ class Judgement:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a record as plain JSON data: dataclasses to dicts, enums to text, NaN and infinities to text."""
+    """Return a record as plain JSON data: dataclasses to dicts; enums, paths, NaN and infinities to text."""
     import dataclasses
     import math
+    import os
 
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
@@ -178,6 +179,8 @@ def as_plain(value: Any) -> Any:
         return [as_plain(item) for item in value]
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

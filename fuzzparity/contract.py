@@ -132,3 +132,4 @@ class TargetFacts:
     source_line: str = ""
     tolerance_outputs: tuple[str, ...] = ()  # outputs for which the user set a tolerance
     ort: Ort = field(default_factory=Ort)  # the session that is tested
+    dtypes: tuple[str, ...] = ()  # which of the builds that the target asks for: "image=float16"

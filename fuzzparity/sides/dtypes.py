@@ -71,7 +71,9 @@ def chosen(loaded: LoadedTarget, given: Iterable[str]) -> Combination:
 
 
 def cast_loaded(loaded: LoadedTarget, combination: Combination) -> LoadedTarget:
-    """Return a target as one build sees it; the very same one where nothing changes."""
+    """Return a target as one build sees it: its dtypes named, and what differs from the first build's cast."""
+    if combination:
+        loaded = dataclasses.replace(loaded, dtypes=words(combination))
     changed = {name: dtype for name, dtype in combination.items() if loaded.seed.inputs[name].dtype.name != dtype}
     if not changed:
         return loaded

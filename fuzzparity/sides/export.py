@@ -124,6 +124,7 @@ def facts_without_model(loaded: LoadedTarget, *, can_run: bool = True, notes: tu
         source_line=source_line(loaded.module),
         tolerance_outputs=tuple(name for name in outputs if name in _toleranced(target)),
         ort=target.ort,
+        dtypes=loaded.dtypes,
     )
 
 
@@ -165,6 +166,7 @@ def _facts(
         mutates_inputs=conduct.mutates_inputs,
         source_line=source_line(loaded.module),
         ort=target.ort,
+        dtypes=loaded.dtypes,
         tolerance_outputs=tolerances,
     )
 

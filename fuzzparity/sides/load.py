@@ -49,6 +49,7 @@ class LoadedTarget:
     seed: Case
     module: Callable[..., Any]
     device: str = "cpu"
+    dtypes: tuple[str, ...] = ()  # which of its builds: "image=float16"; none where the target asks for one build
 
     @functools.cached_property
     def call(self) -> Call:

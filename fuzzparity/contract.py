@@ -68,13 +68,28 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """Say that one dim follows from another in every case: size = factor * size of `root` + offset."""
+
+    symbol: str
+    root: str
+    factor: int = 1
+    offset: int = 0
+
+    def of(self, root_size: int) -> int:
+        """Return the size under a size of the root."""
+        return self.factor * root_size + self.offset
+
+
+@dataclass(frozen=True, slots=True)
 class Contract:
     """Describe every input of a target, and what the model's own text suggests to try.
 
     `sizes`: dims worth trying (ends of narrowed export ranges and their neighbours, kernel sizes, ...). `constants`:
     numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits. `batch`: the
     symbol of the dim along which rows are said or thought to be independent; "" when there is none. `equal_reasons`:
-    symbol and why the graph has all its dims equal, where they are called by different names there.
+    symbol and why the graph has all its dims equal, where they are called by different names there. `derived`: dims
+    that follow from others.
     """
 
     inputs: tuple[InputContract, ...]
@@ -83,6 +98,7 @@ class Contract:
     batch: str = ""
     hints: tuple[Hint, ...] = ()
     equal_reasons: tuple[tuple[str, str], ...] = ()
+    derived: tuple[Derived, ...] = ()
 
     def input(self, name: str) -> InputContract:
         """Return the contract of one input; KeyError when there is none."""

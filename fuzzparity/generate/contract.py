@@ -31,6 +31,10 @@ def breach(contract: Contract, case: Case, valid: Valid | None = None) -> str:
     for item in contract.inputs:
         if reason := _form_breach(item, case.inputs[item.name], sizes):
             return reason
+    for one in contract.derived:
+        (root, first), (size, place) = sizes[one.root], sizes[one.symbol]
+        if size != one.of(root):
+            return f"dim {one.symbol} is {size} in {place}; with {root} in {first} the contract wants {one.of(root)}"
     for item in contract.inputs:
         if reason := value_breach(item, case.inputs[item.name], sizes):
             return reason

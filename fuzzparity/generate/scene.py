@@ -25,7 +25,8 @@ _FEW_REFUSALS = 2  # of one size, none accepted, before it is tried less
 class Scene:
     """Hold contract, domains, axes, menus of sizes and fills, and what both sides refuse.
 
-    `axes` are those that may change: an axis that an opaque input has stays as in the parent, in every input.
+    `axes` are those that may change: an axis that an opaque input has stays as in the parent, in every input, and a
+    derived one follows from another.
     """
 
     def __init__(self, contract: Contract, seeds: Sequence[Case], max_elements: int, max_bytes: int) -> None:
@@ -40,7 +41,8 @@ class Scene:
         ]
         self.opaque = frozenset(index for index, item in enumerate(contract.inputs) if item.is_opaque)
         self._all_axes = axes_of(contract)
-        self.axes = tuple(axis for axis in self._all_axes if not any(index in self.opaque for index, _ in axis.places))
+        bound = self._bound_symbols()
+        self.axes = tuple(axis for axis in self._all_axes if axis.symbol not in bound)
         self.classics: list[tuple[Fill, ...]] = [
             () if index in self.opaque else classics(domain) for index, domain in enumerate(self.domains)
         ]
@@ -61,6 +63,12 @@ class Scene:
         self._refused: dict[tuple[str, int], int] = {}
         self._accepted: set[tuple[str, int]] = set()
         self.relations = SizeRelations([axis.symbol for axis in self.axes])
+
+    def _bound_symbols(self) -> set[str]:
+        """Return the axes that may not change by themselves, the root of an opaque derived one among them."""
+        derived = {one.symbol: one.root for one in self.contract.derived}
+        opaque = {axis.symbol for axis in self._all_axes if any(index in self.opaque for index, _ in axis.places)}
+        return opaque | derived.keys() | {derived[symbol] for symbol in opaque & derived.keys()}
 
     def _arrays(self, case: Case) -> list[Array]:
         for item in self.contract.inputs:

@@ -116,7 +116,9 @@ def sizes_of(axes: Sequence[Axis], arrays: Sequence[Array]) -> dict[str, int]:
 
 
 def shapes_for(contract: Contract, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """Return the shape of each input under given sizes of the axes."""
+    """Return the shape of each input under given sizes of the axes; derived dims follow from those."""
+    if contract.derived:
+        sizes = {**sizes, **{one.symbol: one.of(sizes[one.root]) for one in contract.derived}}
     return [tuple(sizes[dim.symbol] if dim.symbol else dim.size for dim in item.dims) for item in contract.inputs]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,12 +18,13 @@ from torch.export import Dim as TorchDim
 from torch.export.dynamic_shapes import _DimHint
 
 from fuzzparity.case import Case
-from fuzzparity.contract import Contract, Dim, Hint, InputContract
+from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import GraphFacts, GraphInput
 from fuzzparity.target import Size, Target, is_constant
 
+_DERIVED = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: *(?P<offset>[+-] *\d+))?")
 _FORMS = "give a name, Size(low, high), torch.export.Dim, Dim.DYNAMIC, Dim.AUTO or None for each dim"
 
 
@@ -261,7 +263,41 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
         hints=_hints(paired, graph),
         equal_reasons=tuple(dict.fromkeys((symbols.of_param(one.first), one.why) for one in joined)),
     )
+    contract = _with_derived(contract, symbols, paired)
     return dataclasses.replace(contract, batch=_batch(target, contract, asked))
+
+
+def _with_derived(contract: Contract, symbols: _Symbols, paired: Mapping[str, GraphInput | None]) -> Contract:
+    """Return the contract with the dims that ONNX calls "2*n" or "n + 1" as following from n.
+
+    Where no input has n itself, such a dim can still only be a multiple.
+    """
+    derived: dict[str, Derived] = {}
+    multiples: dict[str, int] = {}
+    for param in dict.fromkeys(dim for item in paired.values() if item is not None for dim in item.dims or ()):
+        found = _DERIVED.fullmatch(param) if isinstance(param, str) else None
+        if found is None:
+            continue
+        factor, offset = int(found["factor"] or 1), int((found["offset"] or "0").replace(" ", ""))
+        symbol, root = symbols.of_param(str(param)), symbols.of_param(found["root"])
+        if root and root != symbol and (factor, offset) != (1, 0):
+            derived[symbol] = Derived(symbol, root, factor, offset)
+        elif not root and not offset:
+            multiples[symbol] = factor
+    derived = {symbol: one for symbol, one in derived.items() if one.root not in derived}
+    inputs = tuple(
+        dataclasses.replace(
+            item,
+            dims=tuple(
+                dataclasses.replace(dim, multiple_of=math.lcm(dim.multiple_of, multiples[dim.symbol]))
+                if dim.symbol in multiples
+                else dim
+                for dim in item.dims
+            ),
+        )
+        for item in contract.inputs
+    )
+    return dataclasses.replace(contract, inputs=inputs, derived=tuple(derived.values()))
 
 
 def _sizes_of_params(seed: Case, paired: Mapping[str, GraphInput | None]) -> dict[str, int]:
@@ -315,7 +351,7 @@ def contract_without_model(target: Target, seed: Case, asked: AskedDims) -> Cont
     graph = GraphFacts(inputs, (), nodes=0, opset=0, computing_dtype="float32")
     contract = contract_of(target, seed, graph, asked, is_given=False)
     unpaired = tuple(dataclasses.replace(item, onnx_name="") for item in contract.inputs)
-    return Contract(unpaired, batch=contract.batch)
+    return Contract(unpaired, batch=contract.batch, derived=contract.derived)
 
 
 def pair_inputs(names: Sequence[str], graph: GraphFacts) -> dict[str, GraphInput | None]:

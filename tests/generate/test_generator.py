@@ -10,7 +10,7 @@ from contracts import DTYPES, contracts, one_input, seed_for
 from hypothesis import HealthCheck, given, settings
 
 from fuzzparity.case import Case
-from fuzzparity.contract import Contract, Dim, InputContract
+from fuzzparity.contract import Contract, Derived, Dim, InputContract
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.generator import Generator, Proposal
@@ -251,3 +251,23 @@ def test_seeds_outside_the_contract_are_brought_inside_or_named() -> None:
         Generator(contract, [Case({"x": np.zeros((4, 4), np.float32)})], 0)
     with pytest.raises(InvalidCase, match="at least one"):
         Generator(contract, [], 0)
+
+
+def test_a_derived_dim_follows_in_every_case() -> None:
+    n, twice = Dim(3, "n", low=1, high=50), Dim(7, "2*n + 1")
+    inputs = (InputContract("a", "float32", (n,)), InputContract("b", "float32", (twice, Dim(2))))
+    contract = Contract(inputs, derived=(Derived("2*n + 1", "n", 2, 1),))
+    seed = Case({"a": np.ones(3, np.float32), "b": np.ones((7, 2), np.float32)})
+    generator = Generator(contract, [seed], 0)
+    generator.begin(0)
+    sizes = set()
+    for _ in range(600):
+        proposal = generator.propose()
+        a, b = (array.shape for array in proposal.case.inputs.values())
+        if not proposal.contract_breaking:
+            assert b == (2 * a[0] + 1, 2)
+            assert breach(contract, proposal.case) == ""
+            sizes.add(a[0])
+    assert len(sizes) > 10
+    wrong = seed.replace(b=np.ones((6, 2), np.float32))
+    assert "the contract wants 7" in breach(contract, wrong)

@@ -14,6 +14,7 @@ from small_models import case
 from torch.export import Dim
 
 from fuzzparity import Size, Target
+from fuzzparity.contract import Derived
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.sides.call import Call
 from fuzzparity.sides.graph import GraphFacts, GraphInput
@@ -188,3 +189,19 @@ def test_another_sample_has_free_dims_of_two_and_more_all_different(p: int, q: i
     assert m % step == 0
     assert len({n, m, q}) == 3
     assert math.prod(sample.inputs["a"].shape)
+
+
+def test_a_dim_that_follows_from_another_is_no_dim_of_its_own() -> None:
+    n = Dim("n", min=2, max=9)
+    one = target({"a": {1: n}, "b": {1: 2 * n}})
+    asked = asked_dims(one, SEED)
+    assert (asked["b"][1].low, asked["b"][1].high) == (4, 18)
+    contract = contract_of(one, SEED, graph((1, "n"), (1, "2*n")), asked, False)
+    assert contract.derived == (Derived("2*n", "n", factor=2),)
+    hints = target({"a": {1: "rows"}, "b": {1: Dim.DYNAMIC}})
+    named = contract_of(hints, SEED, graph((1, "s0"), (1, "3*s0 - 2")), asked_dims(hints, SEED), False)
+    assert named.derived == (Derived("3*s0 - 2", "rows", 3, -2),)
+    alone = contract_of(hints, SEED, graph((1, "4*h"), (1, 4)), asked_dims(hints, SEED), False)
+    assert alone.derived == ()
+    assert alone.input("a").dims[1].multiple_of == 4
+    assert contract_without_model(one, SEED, asked).derived == contract.derived

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fuzzparity.execution import Execution
+from fuzzparity.execution import ORT, Execution
 
 Sizes = tuple[int, ...]
 
@@ -280,5 +280,6 @@ class RefusalTally:
             (_, words), count = max(
                 ((key, count) for key, count in self.counts.items() if key[0] == side), key=lambda item: item[1]
             )
-            lines.append(f"{side} refused {count:,} times with {self.texts[side, words]}")
+            name = "ORT" if side == ORT else side
+            lines.append(f"{name} refused {count:,} times with {self.texts[side, words]}")
         return lines

@@ -113,7 +113,7 @@ def test_a_fault_where_it_counts_is_found_and_its_reproducer_keeps_the_mask(tmp_
     ended = fuzz(tmp_path, "--cases", 400, "--workers", 1)
     assert ended.code == 1
     finding = next(f for f in bugs(ended) if f["kind"] == "numeric")
-    folder = Path(str(finding["path"]))
+    folder = tmp_path / str(finding["path"])
     arrays = decode((folder / "expected.safetensors").read_bytes())
     assert list(arrays) == ["y", "where.y"]
     assert arrays["where.y"].dtype == np.bool_
@@ -194,7 +194,7 @@ def test_a_slice_has_the_users_tolerance_and_the_rest_the_screen(tmp_path: Path)
         ended = fuzz(folder, "--cases", 300, "--workers", 1)
         assert ended.code == 1
         finding = next(f for f in bugs(ended) if f["kind"] == "numeric")
-        place = Path(str(finding["path"]))
+        place = folder / str(finding["path"])
         told = json.loads((place / "finding.json").read_text())
         assert told["finding"]["verdict"]["comparison"]["region"] == region
         assert told["regions"] == {"boxes[..., :4]": {"rtol": 0.0, "atol": 0.5}}

@@ -120,7 +120,7 @@ def test_the_commonest_message_of_each_side_is_told() -> None:
         tally.add(torch, Execution(ORT, Status.OOM))
     told = RefusalTally()
     told.update(tally.taken())
-    assert told.commonest() == ["torch refused 2 times with ValueError: bad 0", "ort refused 3 times with oom"]
+    assert told.commonest() == ["torch refused 2 times with ValueError: bad 0", "ORT refused 3 times with oom"]
     assert not tally.counts
 
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, numpy_helper
 
 from fuzzparity.target import Target, leaves
 
-_ANONYMOUS = re.compile(r"(input|x|args?|inputs?)?[._]?\d+(_\d+)*|onnx::\S+|[lL]_\w+_")
+_ANONYMOUS = re.compile(r"(?:input|x)\.\d+|args?_?\d+(?:_\d+)*|\d+|onnx::\S+|[lL]_\w+_")
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )

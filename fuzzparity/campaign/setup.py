@@ -22,6 +22,7 @@ from fuzzparity.explain.unbuilt import export_verdict, first_seed_verdict, not_e
 from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.generate.contract import SeedStatistics, breach
 from fuzzparity.generate.ranges import InputRanges
+from fuzzparity.generate.understood import Line
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Realism
@@ -35,6 +36,7 @@ _PRELOAD = (
     "fuzzparity.campaign.gate",
     "fuzzparity.campaign.probing",
     "fuzzparity.explain.examine",
+    "fuzzparity.explain.sizing",
     "fuzzparity.explain.validating",
     "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: two seconds in every child
 )
@@ -58,6 +60,7 @@ class Prepared:
     suspects: list[Suspect] = field(default_factory=list)
     tried: int = 0
     notes: list[str] = field(default_factory=list)
+    understood: tuple[Line, ...] = ()  # the contract in words, where a command asked for it
     ranges: tuple[InputRanges, ...] = ()  # of the first seed and of the data that the gate saw
 
 

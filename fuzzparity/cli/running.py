@@ -121,6 +121,7 @@ def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
     from fuzzparity.commands import running
     from fuzzparity.report import text, validation
     from fuzzparity.report.builds import checked_object, checked_text
+    from fuzzparity.report.understood import understood_object, understood_text
 
     options = target_of(given)
     with live_for(json_to) as live:
@@ -128,12 +129,14 @@ def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
         others = running.check_builds(options, prepared.loaded.builds, live)
     if json_to:
         told = text.check_object(prepared.facts, prepared.notes, prepared.suspects, prepared.tried)
+        told["contract"]["understood"] = understood_object(prepared.understood)
         told["ranges"] = plain(prepared.ranges)
         if table is not None:
             told |= {"validation": validation.validation_object(table), "inputs": validation.rows_object(table)}
         told["builds"] = [checked_object(other) for other in others]
         write_json(json_to, told)
     live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
+    live.print(understood_text(prepared.understood))
     live.print(validation.ranges_text(prepared.ranges))
     if table is not None:
         live.print(validation.validation_text(table))

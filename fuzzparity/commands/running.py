@@ -18,6 +18,7 @@ from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case
+from fuzzparity.commands.understanding import understand
 from fuzzparity.commands.validation import Imported, import_all, run_all
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
@@ -67,6 +68,7 @@ def saying(observer: Observer) -> Callable[[str], None]:
 def check(options: TargetOptions, observer: Observer) -> Prepared:
     """Load, export and gate a target, and return what was learned; nothing is written to a corpus."""
     with opened(options, observer) as prepared:
+        prepared.understood = understand(prepared)
         return prepared
 
 
@@ -107,6 +109,7 @@ def check_all(options: TargetOptions, observer: Observer) -> tuple[Prepared, Val
             raise InvalidCase("there is no data to go through: give --seeds PATH, or seeds= in the target")
         prepared.ranges, prepared.tried = table.ranges, len(table.rows) + 1
         prepared.suspects[:] = {item.bucket.finding_id: item for item in reversed(prepared.suspects)}.values()
+        prepared.understood = understand(prepared)
         return prepared, table
 
 

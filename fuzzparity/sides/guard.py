@@ -39,6 +39,7 @@ class StateGuard:
         self._visited = 0  # containers and objects
         for root in _roots(module):
             self._visit(root, "")
+        self._look()
 
     @property
     def was_changed(self) -> bool:
@@ -55,6 +56,8 @@ class StateGuard:
 
     def restore(self) -> None:
         """Put everything back as it was at the start."""
+        if self._is_same():
+            return
         for box in self._boxes:
             if not box.is_same():
                 self._note(box.put_back())
@@ -62,13 +65,36 @@ class StateGuard:
             if not attribute.is_same():
                 self._note((attribute.label,))
                 attribute.put_back()
-        if any(written.is_written() for written in self._tensors):
-            for written in self._tensors:
-                if written.is_written():
-                    self._note((written.label,))
-                    written.put_back()
-            for written in self._tensors:  # views share one counter, so only now
-                written.version = _version(written.tensor)
+        for written in self._tensors:
+            if written.is_written():
+                self._note((written.label,))
+                written.put_back()
+        self._look()
+
+    def _look(self) -> None:
+        """Note in few lists what tells that nothing changed; to look at each place takes ten times as long."""
+        for written in self._tensors:
+            written.version = written.tensor._version  # only now: views share one counter
+        self._watched = [written.tensor for written in self._tensors]
+        self._versions = [written.version for written in self._tensors]
+        dicts = [box for box in self._boxes if box.is_dict]
+        self._others: list[_Box | _ScriptAttribute] = [*(box for box in self._boxes if not box.is_dict), *self._scripts]
+        self._held = [box.held for box in dicts]
+        self._sizes = [len(box.held) for box in dicts]
+        self._places = [(box.held.get, key) for box in dicts for key in box.keys]
+        self._values = [value for box in dicts for value in box.values]
+
+    def _is_same(self) -> bool:
+        """Tell whether nothing changed; comparing lists takes identity for equality first."""
+        try:
+            return (
+                [tensor._version for tensor in self._watched] == self._versions
+                and [len(held) for held in self._held] == self._sizes
+                and [get(key) for get, key in self._places] == self._values
+                and all(place.is_same() for place in self._others)
+            )
+        except Exception:  # another tensor or array in a place: what it says of equality is no bool
+            return False
 
     def _note(self, labels: tuple[str, ...]) -> None:
         self.changed.update(dict.fromkeys(labels))
@@ -81,7 +107,7 @@ class StateGuard:
             self._visit_modules(value, label)
         elif isinstance(value, torch.Tensor):
             self._seen[id(value)] = value
-            self._tensors.append(_Written(value, f"attribute `{label}`"))
+            self._watch(value, f"attribute `{label}`")
         elif self._visited >= _MOST_PLACES:
             return
         elif isinstance(value, _CONTAINERS) and len(value) <= _MOST_PLACES:
@@ -100,6 +126,10 @@ class StateGuard:
             for name, part in list(vars(value).items()):
                 self._visit(part, f"{label}.{name}" if label else name)
 
+    def _watch(self, tensor: torch.Tensor, label: str) -> None:
+        if not tensor.is_inference():  # what was made in inference mode has no counter, and cannot be written to
+            self._tensors.append(_Written(tensor, label))
+
     def _visit_modules(self, root: torch.nn.Module, label: str) -> None:
         copies_parameters = sum(tensor.nbytes for tensor in root.parameters()) <= _MOST_PARAMETER_BYTES
         names = {name for part in root.modules() for name in _script_names(part)}
@@ -114,7 +144,7 @@ class StateGuard:
             for name, tensor, kind in tensors:
                 if id(tensor) not in self._seen:
                     self._seen[id(tensor)] = tensor
-                    self._tensors.append(_Written(tensor, f"{kind} `{inside}{name}`"))
+                    self._watch(tensor, f"{kind} `{inside}{name}`")
             if isinstance(part, torch.jit.ScriptModule):
                 registered = {name for name, _, _ in tensors}
                 self._scripts += list(_script_attributes(part, names - registered, inside))
@@ -140,41 +170,41 @@ class _Box:
     def __init__(
         self, held: Any, label: str, inside: str = "", kind: str = "attribute", skip: frozenset[str] = frozenset()
     ) -> None:
-        self._held = held
+        self.held = held
         self._label = label
         self._inside = inside
         self._kind = kind
-        self._is_dict = isinstance(held, dict)
+        self.is_dict = isinstance(held, dict)
         self._skip = skip
         self._note_contents()
 
     def _note_contents(self) -> None:
-        held = self._held
+        held = self.held
         self._size = len(held)
-        self._keys = [key for key in held if key not in self._skip] if self._is_dict else []
-        self._values = [held[key] for key in self._keys] if self._is_dict else list(held)
+        self.keys = [key for key in held if key not in self._skip] if self.is_dict else []
+        self.values = [held[key] for key in self.keys] if self.is_dict else list(held)
 
     def is_same(self) -> bool:
         """Tell whether the container holds what it held, by identity first."""
-        held = self._held
+        held = self.held
         if len(held) != self._size:
             return False
         try:  # comparing lists takes identity for equality; other tensors or arrays raise, or say what they please
-            return bool(([*map(held.get, self._keys)] if self._is_dict else [*held]) == self._values)
+            return bool(([*map(held.get, self.keys)] if self.is_dict else [*held]) == self.values)
         except Exception:
             return False
 
     def put_back(self) -> tuple[str, ...]:
         """Put data back as it was, take what is none as it is, and return the places in words."""
-        held = self._held
-        if not self._is_dict:
+        held = self.held
+        if not self.is_dict:
             if not all(map(_is_data, held)):
                 self._note_contents()
                 return ()
             held.clear()
-            (held.update if isinstance(held, set) else held.extend)(self._values)
+            (held.update if isinstance(held, set) else held.extend)(self.values)
             return (self._label,)
-        before = dict(zip(self._keys, self._values, strict=True))
+        before = dict(zip(self.keys, self.values, strict=True))
         changed = [
             key for key in dict.fromkeys([*before, *held]) if key not in self._skip and self._has_changed(key, before)
         ]
@@ -193,7 +223,7 @@ class _Box:
 
     def _has_changed(self, key: Any, before: dict[Any, Any]) -> bool:
         try:
-            return not (key in before and key in self._held and [before[key]] == [self._held[key]])
+            return not (key in before and key in self.held and [before[key]] == [self.held[key]])
         except Exception:
             return True
 
@@ -207,12 +237,12 @@ class _Written:
     def __init__(self, tensor: torch.Tensor, label: str) -> None:
         self.tensor = tensor
         self.label = label
-        self.version = _version(tensor)
+        self.version = tensor._version
         self._original = tensor.detach().clone()
 
     def is_written(self) -> bool:
         """Tell whether anything wrote to the tensor."""
-        return _version(self.tensor) != self.version
+        return bool(self.tensor._version != self.version)
 
     def put_back(self) -> None:
         """Put the values back."""

@@ -17,6 +17,8 @@ from fuzzparity.case import Case
 from fuzzparity.execution import ORT, TORCH, Execution
 from fuzzparity.explain.arbiters import Bench
 from fuzzparity.explain.records import TwinSpec
+from fuzzparity.oracle.regions import only
+from fuzzparity.oracle.where import counted
 from fuzzparity.target import Export
 from fuzzparity.verdict import Attribution, Grade, Kind, Statement, Verdict
 from fuzzparity.work.loader import Context
@@ -76,10 +78,12 @@ class _Inquiry:
     ) -> None:
         self._bench = bench
         self._verdict = verdict
-        self._expected, self._actual = expected, actual
+        self._masks = expected.where
         self._deadline = deadline
         names = spec.facts.outputs
         self._output = names.index(verdict.output) if verdict.output in names else None
+        self._regions = spec.policy.regions(verdict.output or "")
+        self._expected, self._actual = self._counted(expected), self._counted(actual)
         self._said: dict[str, Statement] = {}
         self._passes: tuple[str, ...] = ()
         self._node: tuple[str, str] | None = None
@@ -151,7 +155,17 @@ class _Inquiry:
         return said.sides_with if said is not None else ""
 
     def _sides(self, answer: Execution) -> str:
-        return sides_with(self._verdict.kind, self._output, self._expected, self._actual, answer)
+        return sides_with(self._verdict.kind, self._output, self._expected, self._actual, self._counted(answer))
+
+    def _counted(self, execution: Execution) -> Execution:
+        """Return what of an execution the verdict is about: where differences count, in the slice that it names."""
+        execution = counted(execution, self._masks)
+        comparison, output = self._verdict.comparison, self._output
+        if not self._regions or comparison is None or output is None or output >= len(execution.outputs):
+            return execution
+        outputs = list(execution.outputs)
+        outputs[output] = only(outputs[output], self._regions, comparison.region)
+        return replace(execution, outputs=tuple(outputs))
 
     def _ask(self, arbiter: str, run: Callable[[], Execution]) -> str:
         """Ask one arbiter and return the side with which it agrees; "" when time is over or it has no vote."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuzzparity.contract import Contract, Dim, InputContract
+from fuzzparity.contract import Contract, Derived, Dim, InputContract
 from fuzzparity.generate.contract import SeedStatistics, near_range
 from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.generate.relations import RefusalTally, Rule
@@ -39,8 +39,14 @@ def understood(
 ) -> tuple[Line, ...]:
     """Return the contract in words; `is_given`: the ONNX model came with the target, no exporter chose its dims."""
     lines: list[Line] = []
+    derived = {one.symbol: one for one in contract.derived}
     for item in contract.inputs:
-        lines += (_dim_line(item, axis, dim, is_given) for axis, dim in enumerate(item.dims))
+        lines += (
+            _derived_line(contract, derived[dim.symbol], place_words(item.name, axis))
+            if dim.symbol in derived
+            else _dim_line(item, axis, dim, is_given)
+            for axis, dim in enumerate(item.dims)
+        )
         lines.append(_values_line(item, contract, statistics))
         lines += (
             Line(f"{item.name} values", hint.says, "graph", hint.why, hint.change)
@@ -51,6 +57,9 @@ def understood(
             lines += _realism_lines(item, statistics)
     lines += _equalities(contract)
     lines += rule_lines(contract, rules)
+    if contract.batch:
+        says = f"independent along {contract.batch}: run many at once where that is proven"
+        lines.append(Line("rows", says, "default", "the dim that leads the inputs", f"batch={contract.batch!r}"))
     if has_valid:
         lines.append(Line("all inputs", "valid() accepts them", "declared", "declared by you", "valid="))
     return tuple(lines)
@@ -117,6 +126,14 @@ def _dim_line(item: InputContract, axis: int, dim: Dim, is_given: bool) -> Line:
         return Line(subject, says, "declared", "declared by you", _size_change(item, axis, dim))
     free = f"graph: the ONNX model leaves dim {dim.symbol!r} free" if is_given else "you asked for a dynamic dim"
     return Line(subject, says, "graph" if is_given else "declared", free, _size_change(item, axis, dim))
+
+
+def _derived_line(contract: Contract, derived: Derived, subject: str) -> Line:
+    places = places_of(contract, derived.root)
+    root = place_words(*places[0]) if places else derived.root
+    factor = f"{derived.factor} * " if derived.factor != 1 else ""
+    offset = f" {'+' if derived.offset > 0 else '-'} {abs(derived.offset)}" if derived.offset else ""
+    return Line(subject, f"{factor}{root}{offset}", "graph", f"graph: dim {derived.symbol!r} follows from it")
 
 
 def dim_words(dim: Dim) -> str:

@@ -129,6 +129,14 @@ def outside(array: Array, regions: Regions) -> Array:
     return rest
 
 
+def only(array: Array, regions: Regions, text: str) -> Array:
+    """Return an output with zero outside of the region of that text; "" names what lies in no region."""
+    index = next((index for index, (region, _) in enumerate(regions) if region.text == text), -1)
+    kept: Array = array.copy()
+    kept[claims(array.shape, regions) != index] = 0
+    return kept
+
+
 def compare_regions(expected: Array, actual: Array, regions: Regions, rest: Allowance) -> Comparison:
     """Compare each region under its own allowance and everything else under `rest`; one comparison tells the worst."""
     if expected.shape != actual.shape or expected.dtype != actual.dtype or has_equal_bits(expected, actual):

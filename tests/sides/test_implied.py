@@ -128,4 +128,8 @@ def test_every_line_has_a_reason_and_a_way_to_change_it() -> None:
             "graph: one symbol, 'n'",
             "other names in dynamic_shapes let them differ, where the model does",
         ),
+        "rows: independent along n: run many at once where that is proven": (
+            "the dim that leads the inputs",
+            "batch='n'",
+        ),
     }

@@ -124,6 +124,10 @@ class Where:
     source: str = ""
     output: str = ""
     index: tuple[int, ...] | None = None
+    batch: str = ""  # `IN_BATCH` where rows differ only together
+
+
+IN_BATCH = "no row alone shows it"  # also the mutator's name in the lineage of such a case
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,10 @@ class Crew:
         """Return the slot that a process fills, if it is a worker."""
         return next((slot for slot in self.slots if slot.child is child), None)
 
+    def unstack(self) -> None:
+        """Let workers launched from now on run no stacks of rows."""
+        self._spec = replace(self._spec, may_stack=False)
+
     def use(self, twin: TwinSpec) -> None:
         """Let workers launched from now on open another twin spec (after the loader was replaced)."""
         self._spec = replace(self._spec, twin=twin)
@@ -124,6 +128,8 @@ class Crew:
     def bury(self, slot: Slot, exit_: Exit) -> tuple[Lease | None, int]:
         """Empty a slot whose worker died; return its lease and how many executions of it were begun."""
         lease, announced = slot.lease, exit_.announced
+        if not slot.is_ready:  # the proof that rows are independent runs wild rows: the next worker does without it
+            self.unstack()
         slot.child, slot.lease = None, None
         if lease is None:
             return None, 0

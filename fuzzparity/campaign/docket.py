@@ -20,7 +20,7 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution
 from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
-from fuzzparity.finding import Confirmation, Finding, Stage, Suspect, Where, suspects_of
+from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
@@ -192,7 +192,7 @@ class Docket:
             verdict=verdict,
             realism=Realism.NEAR if work.suspect.realism is Realism.NEAR else outcome.realism,  # seen on real data
             case_digest=outcome.case.digest,
-            where=where_of(verdict, outcome.actual),
+            where=replace(where_of(verdict, outcome.actual), batch=_batch_of(work.suspect)),
             minimized_elements=outcome.case.elements,
             minimized_shapes=outcome.case.shapes,
             model_nodes=self.prepared.facts.build.nodes,
@@ -250,6 +250,11 @@ def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     if told is None:
         return Where(output=verdict.output or "", index=index)
     return Where(op=told[1], onnx_node=told[2], output=verdict.output or "", index=index)
+
+
+def _batch_of(suspect: Suspect) -> str:
+    """Return `IN_BATCH` for a case that was met as a stack of rows of which none differs alone."""
+    return IN_BATCH if IN_BATCH in suspect.lineage.mutators else ""
 
 
 def other_suspects(suspect: Suspect, confirmation: Confirmation) -> list[Suspect]:

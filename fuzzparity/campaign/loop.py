@@ -10,23 +10,22 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import FrameType
-
-import psutil
 
 from fuzzparity.campaign.crew import Crew, Slot
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
-from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, ProbeSpec, Ready, WorkerSpec
+from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, ProbeSpec, Ready, Unstacked, WorkerSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare, suspect_of_death
+from fuzzparity.campaign.state import Clock, Totals, resident_bytes, set_aside
 from fuzzparity.case import Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.finding import Suspect
+from fuzzparity.generate.relations import RefusalTally, Rule
+from fuzzparity.generate.understood import refusal_notes
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
@@ -42,29 +41,6 @@ _MOST_BARREN_DEATHS = 6  # workers that die one after the other without one exec
 _REJECTED_SHARE = 0.95  # exit 4, "nearly all rejected"; three in a hundred are the seeds again, which agree
 
 
-@dataclass(slots=True)
-class _Counters:
-    executions: int = 0
-    inputs: int = 0
-    rejected: int = 0
-    deaths: int = 0
-    faults: int = 0
-    barren_deaths: int = 0
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Measure fuzzing time: from the first lease to the end of the last, probes included."""
-
-    started: float | None = None
-    stopped: float | None = None
-
-    def seconds(self) -> float:
-        if self.started is None:
-            return 0.0
-        return (self.stopped if self.stopped is not None else time.monotonic()) - self.started
-
-
 class Campaign:
     """Run one campaign from the target's name to its result."""
 
@@ -75,8 +51,8 @@ class Campaign:
         self._begun = time.monotonic()
         self._signal: int | None = None
         self._is_begun = False  # stored as a campaign; before that a signal leaves nothing to tell
-        self._clock = _Clock()
-        self._counters = _Counters()
+        self._clock = Clock()
+        self._counters = Totals()
         self._crew: Crew | None = None  # there is none when nothing can be fuzzed
         self._pending_rows: list[KeptCase] = []
         self._probe_child: Child | None = None
@@ -84,11 +60,17 @@ class Campaign:
         self._last = dict.fromkeys(("snapshot", "probe", "rss", "shown"), time.monotonic())
         self._rss_bytes = 0
         self._fault_text = ""
+        self.builds: tuple[tuple[str, ...], ...] = ((),)  # the dtypes of each build that the target asks for
+        self._rules: tuple[Rule, ...] = ()
+        self._refusals = RefusalTally()
+        self._noted: set[str] = set()
 
     def run(self) -> CampaignResult:
         """Run to the end, whichever it is; everything found is stored when this returns or raises."""
         with self._signals():
             prepared = prepare(self._options.target, workers=self._options.workers, say=self._say)
+            self.builds = prepared.loaded.builds
+            self._options = self._options.shared(len(self.builds))
             try:
                 if self._options.fresh:
                     set_aside(prepared)
@@ -211,6 +193,10 @@ class Campaign:
             self._docket.hits(event.payload.counts)
         elif isinstance(event.payload, Ready):
             slot.is_ready = True
+            self._note_once(event.payload.note)
+        elif isinstance(event.payload, Unstacked):
+            crew.unstack()
+            self._note_once(event.payload.reason)
         elif isinstance(event.payload, LeaseDone):
             self._lease_done(crew, slot, event.payload)
 
@@ -219,6 +205,8 @@ class Campaign:
         self._counters.executions += done.executions
         self._counters.inputs += done.inputs
         self._counters.rejected += done.rejected
+        self._rules = done.rules or self._rules
+        self._refusals.update(done.refusals)
         self._counters.barren_deaths = 0
         self._checkpoint(done.mutators)
 
@@ -261,6 +249,12 @@ class Campaign:
             where = f"in the {announced.side}" if announced is not None and announced.side else "between runs"
             self._observer.note(f"a worker died with {event.exit.text} {where}; another takes its place")
 
+    def _note_once(self, text: str) -> None:
+        """Tell what every worker says, when the first one does."""
+        if text and text not in self._noted:
+            self._noted.add(text)
+            self._observer.note(text)
+
     def _fault(self, text: str) -> None:
         self._counters.faults += 1
         self._fault_text = text
@@ -286,8 +280,10 @@ class Campaign:
         self._start_probe()
 
     def _start_probe(self) -> None:
-        self._last["probe"] = time.monotonic()
-        cases = choose([case for case, _ in self._corpus.pool(256) if case.elements], _PROBE_CASES)
+        self._last["probe"], contract = time.monotonic(), self._prepared.facts.contract
+        cases = choose(
+            [case for case, _ in self._corpus.pool(256) if case.elements and contract.has_dtypes_of(case)], _PROBE_CASES
+        )
         if not cases or self._prepared.twin is None:
             return
         self._probe_child = self._prepared.pool.launch(
@@ -327,6 +323,9 @@ class Campaign:
             self._last_probe(deadline)
         self._checkpoint()
         exit_code = self._exit_code()
+        notes += refusal_notes(
+            self._prepared.facts.contract, self._rules, self._refusals, self._is_nearly_all_refused()
+        )
         self._snapshot()
         self._corpus.end_campaign(
             self._campaign_id,
@@ -380,12 +379,14 @@ class Campaign:
         findings = [self._corpus.finding(finding_id) for finding_id in self._docket.new_ids]
         if any(f.reproduced and not f.ignored and rule.matches(f) for f in findings for rule in self._options.fail_on):
             return 1
-        executions = self._counters.executions
-        if self._clock.started is not None and self._counters.rejected >= _REJECTED_SHARE * executions:
+        if self._clock.started is not None and self._is_nearly_all_refused():
             return 4
         if self._clock.started is None and not self._docket.findings:
             return 4
         return 0
+
+    def _is_nearly_all_refused(self) -> bool:
+        return self._counters.rejected >= _REJECTED_SHARE * self._counters.executions
 
     # -- showing ------------------------------------------------------------------------------------------------
 
@@ -459,28 +460,3 @@ class Campaign:
         finally:
             for number, old in before.items():
                 signal.signal(number, old)
-
-
-def set_aside(prepared: Prepared) -> None:
-    """Move an earlier corpus out of the way (`--fresh`); nothing is deleted."""
-    corpus = prepared.places.corpus
-    if not corpus.exists():
-        return
-    with Corpus.open(corpus):  # proves that it is a corpus and that no campaign is writing to it
-        pass
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    for suffix in ("", "-wal", "-shm"):
-        old = corpus.with_name(corpus.name + suffix)
-        if old.exists():
-            old.rename(corpus.with_name(f"{corpus.stem}-{stamp}{corpus.suffix}{suffix}"))
-
-
-def resident_bytes(pids: list[int]) -> int:
-    """Return the resident memory of this process and `pids`; a process that is gone counts nothing."""
-    total = psutil.Process().memory_info().rss
-    for pid in pids:
-        try:
-            total += psutil.Process(pid).memory_info().rss
-        except (psutil.NoSuchProcess, ValueError):
-            pass
-    return int(total)

@@ -15,6 +15,7 @@ from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.generate.ranges import InputRanges
+from fuzzparity.generate.relations import Rule
 from fuzzparity.oracle.policy import Policy
 
 SEED_LIMIT = 512
@@ -83,6 +84,7 @@ class WorkerSpec:
     seeds: tuple[str, ...]  # digests of the seeds that agree, in their order
     rng_seed: int
     is_deterministic: bool = False  # leases end by count alone, never by the clock
+    may_stack: bool = True  # rows, where they are proven independent
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,19 @@ class LeaseDone:
     seconds: float
     sweep_position: int | None = None
     mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
+    rules: tuple[Rule, ...] = ()  # what refusals by both sides taught about sizes
+    refusals: dict[tuple[str, str], int] = field(default_factory=dict)  # (side, message) -> times, of both refused
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Report that a worker has opened both sides and waits for a lease."""
+    """Report that a worker has opened both sides and waits for a lease; `note` says why it does not stack rows."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unstacked:
+    """Report that rows turned out not to be independent after all; no worker stacks them from now on."""
+
+    reason: str

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec
+from fuzzparity.campaign.seen import Seen
+from fuzzparity.campaign.sequences import Sequences, carrying_of
+from fuzzparity.campaign.stacking import Counters, Stacking, Stepped
 from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
@@ -24,18 +27,19 @@ from fuzzparity.finding import Suspect, suspects_of
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
 from fuzzparity.generate.generator import Generator, Proposal
+from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
 _JUDGED_ALWAYS = 2  # repeats of one look-alike judged in full, before only powers of four are
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
-_SEEN_BITS = 1 << 27  # 16 MiB: one bit by digest; at 10 million inputs under 8 % are taken for repeats
+_MOST_LOOK_ALIKES = 4096
 
 
 def serve(context: Context, spec: WorkerSpec) -> None:
     """Work through leases until the parent sends None."""
     worker = Worker(context, spec)
-    context.send(Ready())
+    context.send(Ready(worker.note))
     while (lease := context.receive()) is not None:
         context.send(worker.work(lease))
 
@@ -58,27 +62,33 @@ class Worker:
         self._twin: Twin = twin
         self._generator = Generator(self._facts.contract, seeds, spec.rng_seed, valid=context.loaded.target.valid)
         known_seeds = set(spec.seeds)
+        of_builds = bool(context.loaded.target.dtypes)  # the corpus then holds cases of every build
         for case, case_features in pool:
-            if case.digest not in known_seeds:
+            if case.digest not in known_seeds and not (of_builds and not self._facts.contract.has_dtypes_of(case)):
                 self._generator.adopt(case, case_features)
-        self._seen = np.zeros(_SEEN_BITS // 8, dtype=np.uint8)
+        self._seen = Seen()
         self._look_alikes: dict[str, _LookAlike] = {}
         self._told: set[str] = set()
+        self._refusals = RefusalTally()
+        self._sequences = Sequences(carrying_of(context.loaded.target, self._facts), seeds, spec.rng_seed)
+        self._stacking = Stacking(twin, self._generator, self._seen, context.send)
+        self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""
 
     def work(self, lease: Lease) -> LeaseDone:
         """Run one lease to its end."""
         self._adopt(lease.adopt)
         self._generator.begin(lease.number, sweep_from=lease.sweep_from, sequence=lease.first_sequence)
-        counters = _Counters()
+        self._sequences.begin()
+        counters = Counters()
         started = time.monotonic()
         for index in range(lease.executions):
             if index < lease.skip:
-                self._generator.propose()
+                self._pass()
                 continue
             if not self._spec.is_deterministic and time.monotonic() - started > lease.seconds:
                 break
             try:
-                self._step(self._generator.propose(), counters)
+                self._turn(counters)
             except MemoryError:  # the child's own limit, met between runs: the case is given up
                 counters.rejected += 1
         if counters.hits:
@@ -92,21 +102,48 @@ class Worker:
             time.monotonic() - started,
             self._generator.sweep_position,
             self._generator.statistics(),
+            self._generator.rules,
+            self._refusals.taken(),
         )
 
-    def _step(self, proposal: Proposal, counters: _Counters) -> None:
+    def _turn(self, counters: Counters) -> None:
+        """Make one execution: the next step of a sequence, what a stack left, a stack, or a case of the generator."""
+        if self._sequences.has_next:
+            proposal = self._sequences.take(self._generator)
+            counters.inputs += self._seen.add_case(proposal.case)
+            self._step(proposal, counters, relative=proposal.lineage.sequence % _RELATIVE_EVERY == 0)
+        elif self._stacking.has_queued:
+            self._stacking.again(counters, self._again)
+        elif self._stacking.is_due() and (stack := self._stacking.draw()) is not None:
+            self._on_case(stack.case)
+            self._stacking.run(stack, counters)
+        else:
+            proposal = self._generator.propose()
+            relative = proposal.label == "sweep" or proposal.lineage.sequence % _RELATIVE_EVERY == 0
+            self._step(proposal, counters, relative=relative)
+            counters.inputs += self._stacking.count(proposal)
+
+    def _pass(self) -> None:
+        """Draw what an earlier worker got through, and run nothing."""
+        if not (self._stacking.is_due() and self._stacking.draw() is not None):
+            self._generator.propose()
+
+    def _again(self, proposal: Proposal, counters: Counters) -> Stepped:
+        """Run a case whose rows a stack has run before: no new input."""
+        return self._step(proposal, counters, relative=True)
+
+    def _step(self, proposal: Proposal, counters: Counters, *, relative: bool) -> Stepped:
         case = proposal.case
         self._on_case(case)
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
-        counters.inputs += self._is_new(case)
-        relative = proposal.label == "sweep" or proposal.lineage.sequence % _RELATIVE_EVERY == 0
         screening = self._twin.screen(expected, actual, relative=relative)
         judgement = Judgement(screening.kind, comparisons=screening.comparisons)
         signals = features(case, self._facts.contract, expected, actual, judgement)
         is_rejected = screening.kind is Kind.REJECTED
         counters.rejected += is_rejected
-        kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected)
+        said = self._refusals.add(expected, actual) if is_rejected else ""
+        kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected, said=said)
         look_alike = self._look_alike(proposal, judgement) if screening.is_suspicious else None
         is_due = look_alike is not None and self._is_due(look_alike, counters)
         if is_due or kept:
@@ -118,18 +155,21 @@ class Worker:
                 judgement = self._judge(proposal, expected, actual, second, look_alike, counters)
         if kept:
             self._keep(proposal, signals, judgement)
+        self._sequences.note(proposal, expected, actual)
+        return Stepped(screening.is_suspicious, look_alike.findings if look_alike is not None else ())
 
     def _look_alike(self, proposal: Proposal, screened: Judgement) -> _LookAlike:
+        if len(self._look_alikes) >= _MOST_LOOK_ALIKES:
+            self._look_alikes.clear()
         return self._look_alikes.setdefault(_look_alike_key(proposal, screened), _LookAlike())
 
-    def _is_due(self, look_alike: _LookAlike, counters: _Counters) -> bool:
+    def _is_due(self, look_alike: _LookAlike, counters: Counters) -> bool:
         """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
         look_alike.met += 1
         met = look_alike.met
         if met <= _JUDGED_ALWAYS or (not met & (met - 1) and met.bit_length() % 2):
             return True
-        for finding_id in look_alike.findings:
-            counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
+        counters.hit(look_alike.findings)
         return False
 
     def _judge(
@@ -139,7 +179,7 @@ class Worker:
         actual: Execution,
         second: tuple[Execution, Execution],
         look_alike: _LookAlike,
-        counters: _Counters,
+        counters: Counters,
     ) -> Judgement:
         """Judge a suspicious case in full and report what is new."""
         counters.judged += 1
@@ -150,11 +190,11 @@ class Worker:
             self._tell(suspect, counters)
         return judgement
 
-    def _tell(self, suspect: Suspect, counters: _Counters) -> None:
+    def _tell(self, suspect: Suspect, counters: Counters) -> None:
         """Send a suspect of a bucket not told before; else count a hit."""
         finding_id = suspect.bucket.finding_id
         if finding_id in self._told:
-            counters.hits[finding_id] = counters.hits.get(finding_id, 0) + 1
+            counters.hit((finding_id,))
             return
         self._told.add(finding_id)
         self._context.send(suspect)
@@ -171,29 +211,12 @@ class Worker:
         )
         self._context.send(Kept(row))
 
-    def _is_new(self, case: Case) -> bool:
-        """Mark a case as seen and tell whether it was not."""
-        bit = int(case.digest[:14], 16) % _SEEN_BITS
-        byte, mask = bit >> 3, np.uint8(1 << (bit & 7))
-        is_new = not self._seen[byte] & mask
-        self._seen[byte] |= mask
-        return bool(is_new)
-
     def _adopt(self, digests: tuple[str, ...]) -> None:
         if not digests:
             return
         with Corpus.open(Path(self._spec.corpus_path), read_only=True) as corpus:
             for digest in digests:
                 self._generator.adopt(corpus.case(digest), corpus.features_of(digest))
-
-
-@dataclass(slots=True)
-class _Counters:
-    executions: int = 0
-    inputs: int = 0
-    rejected: int = 0
-    judged: int = 0
-    hits: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ magnitudes in coarse buckets, so that their number is bounded by the target's ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from fuzzparity.execution import Execution
 from fuzzparity.generate.shapes import axes_of, is_prime
 from fuzzparity.verdict import Judgement, Kind
 
-_MAX_OUTPUTS = 16  # outputs looked at
-_MAX_ROWS = 4  # rows whose decision is looked at
-_MAX_CLASSES = 64  # buckets of one argmax
-_RATIO_REACH = 12  # powers of two on each side of an error ratio of 1
+MAX_OUTPUTS = 16  # outputs looked at
+MAX_ROWS = 4  # rows whose decision is looked at
+MAX_CLASSES = 64  # buckets of one argmax
+RATIO_REACH = 12  # powers of two on each side of an error ratio of 1
 
 
 def features(
@@ -29,15 +29,15 @@ def features(
     """Return the features of one judged case: outcomes, error ratios, decisions, ranges, non-finite pattern, shapes."""
     found = {f"outcome:{_outcome(expected)}|{_outcome(actual)}", f"kind:{judgement.kind.value}"}
     found.update(_shape_features(case, contract))
-    for index, comparison in enumerate(judgement.comparisons[:_MAX_OUTPUTS]):
+    for index, comparison in enumerate(judgement.comparisons[:MAX_OUTPUTS]):
         found.add(f"ratio:{index}:{_ratio_bucket(comparison.error_ratio)}")
         if comparison.kind is not Kind.AGREE:
             found.add(f"kind:{index}:{comparison.kind.value}")
     if expected.is_ok:
         with np.errstate(all="ignore"):
-            for index, output in enumerate(expected.outputs[:_MAX_OUTPUTS]):
+            for index, output in enumerate(expected.outputs[:MAX_OUTPUTS]):
                 found.update(_output_features(index, np.asarray(output)))
-            for index, output in enumerate(actual.outputs[:_MAX_OUTPUTS] if actual.is_ok else ()):
+            for index, output in enumerate(actual.outputs[:MAX_OUTPUTS] if actual.is_ok else ()):
                 found.add(f"nonfinite:{index}:ort:{_nonfinite_class(np.asarray(output))}")
     return frozenset(found)
 
@@ -54,7 +54,7 @@ def _ratio_bucket(ratio: float) -> str:
         return "inf"
     if ratio <= 0:
         return "none"
-    return str(max(-_RATIO_REACH, min(_RATIO_REACH, math.floor(math.log2(ratio)))))
+    return str(max(-RATIO_REACH, min(RATIO_REACH, math.floor(math.log2(ratio)))))
 
 
 def _output_features(index: int, output: Array) -> Iterator[str]:
@@ -79,8 +79,8 @@ def _float_features(index: int, output: Array) -> Iterator[str]:
     yield f"range:{index}:{_exponent(largest)}"
     if output.ndim and 1 < output.shape[-1] <= 4096:
         width = output.shape[-1]
-        for row in output.reshape(-1, width)[:_MAX_ROWS]:
-            yield f"decision:{index}:{int(row.argmax()) * min(width, _MAX_CLASSES) // width}"
+        for row in output.reshape(-1, width)[:MAX_ROWS]:
+            yield f"decision:{index}:{int(row.argmax()) * min(width, MAX_CLASSES) // width}"
 
 
 def _nonfinite_class(output: Array) -> str:
@@ -91,7 +91,12 @@ def _nonfinite_class(output: Array) -> str:
         return "finite"
     nan = np.isnan(wide)
     kinds = [name for name, has in (("nan", nan), ("+", wide == np.inf), ("-", wide == -np.inf)) if has.any()]
-    return " ".join([*kinds, "everywhere"] if not np.isfinite(wide).any() else kinds)
+    return nonfinite_words(kinds, not np.isfinite(wide).any())
+
+
+def nonfinite_words(kinds: Sequence[str], is_everywhere: bool) -> str:
+    """Return how a pattern of "nan", "+" and "-" is spelled; "finite" when there is none of them."""
+    return " ".join([*kinds, "everywhere"] if is_everywhere else kinds) or "finite"
 
 
 def _exponent(value: float) -> str:
@@ -106,7 +111,7 @@ def _signed_bucket(value: int) -> int:
 
 
 def _shape_features(case: Case, contract: Contract) -> Iterator[str]:
-    for axis in axes_of(contract)[:_MAX_OUTPUTS]:
+    for axis in axes_of(contract)[:MAX_OUTPUTS]:
         index, place = axis.places[0]
         shape = case.inputs[contract.inputs[index].name].shape
         if place < len(shape):

@@ -8,8 +8,8 @@ plants NaN and infinities, the rest is confined to the contract.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 import numpy as np
@@ -21,7 +21,9 @@ from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.contract import Valid, breach
 from fuzzparity.generate.mutators import Mutator, mutators_for, region_of
 from fuzzparity.generate.pool import Entry, Pool
+from fuzzparity.generate.relations import Rule
 from fuzzparity.generate.rng import Rng
+from fuzzparity.generate.rows import Stack, stacker_for
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.sweep import Step, sweep
 
@@ -105,6 +107,7 @@ class Generator:
         self._lease = -1
         self._patience = _TRIES
         self._rng = Rng(rng_seed, 0)
+        self.stacker = stacker_for(self._scene, self._pool, self._usual_elements, valid)
 
     def _entry(self, arrays: list[Array]) -> Entry:
         case = self._scene.case(arrays)
@@ -199,14 +202,55 @@ class Generator:
         self, arrays: Sequence[Array], parents: Sequence[Entry], names: tuple[str, ...], label: str
     ) -> Proposal:
         case = self._scene.case(arrays)
+        lineage = self._lineage(parents, names, self._sequence)
+        return Proposal(case, lineage, label, nonfinite=label != "near" and not case.is_finite)
+
+    def _lineage(self, parents: Sequence[Entry], names: tuple[str, ...], sequence: int) -> Lineage:
+        return Lineage(
+            parents=tuple(dict.fromkeys(parent.case.digest for parent in parents)),
+            mutators=names,
+            rng_seed=self._rng_seed,
+            lease=self._lease,
+            sequence=sequence,
+        )
+
+    # Stacks and rows of them
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Tell whether the sweep is still going on here."""
+        return self._sweep is not None
+
+    @property
+    def next_sequence(self) -> int:
+        """Return the place in the campaign's stream that the next proposal will have."""
+        return self._sequence + 1
+
+    def stack(self, most_rows: Mapping[str, int]) -> Stack | None:
+        """Return a stack of up to `most_rows` rows by label, the next proposal of the stream; None where none fits."""
+        assert self.stacker is not None
+        lineage = self._lineage((), ("stack",), self._sequence + 1)
+        stack = self.stacker.stack(self._rng, most_rows, lineage)
+        self._sequence += stack is not None
+        return stack
+
+    def alone(self, case: Case, stack: Stack, names: tuple[str, ...]) -> Proposal:
+        """Return the proposal that runs rows of a stack again, in a smaller case: the next one of the stream."""
+        self._sequence += 1
+        lineage = replace(stack.lineage, mutators=names, sequence=self._sequence, lease=self._lease)
+        return Proposal(case, lineage, stack.label, nonfinite=not case.is_finite)
+
+    def following(self, parent: Proposal, case: Case, names: tuple[str, ...], label: str) -> Proposal:
+        """Return the proposal of a case that goes on from another one: the next one of the stream."""
+        self._sequence += 1
         lineage = Lineage(
-            parents=tuple(parent.case.digest for parent in parents),
+            parents=(parent.case.digest,),
             mutators=names,
             rng_seed=self._rng_seed,
             lease=self._lease,
             sequence=self._sequence,
         )
-        return Proposal(case, lineage, label, nonfinite=label != "near" and not case.is_finite)
+        return Proposal(case, lineage, label, nonfinite=not case.is_finite)
 
     # The sweep
 
@@ -303,15 +347,17 @@ class Generator:
 
     # Learning
 
-    def learn(self, proposal: Proposal, features: frozenset[str], *, refused_by_both: bool = False) -> bool:
-        """Take in what a proposal showed; return whether it is novel and now in the pool.
+    def learn(
+        self, proposal: Proposal, features: frozenset[str], *, refused_by_both: bool = False, said: str = ""
+    ) -> bool:
+        """Take in what a proposal showed; return whether it is novel and now in the pool. `said`: why it was refused.
 
         Cases that both sides refuse, or that break the contract, teach but never become parents.
         """
         if proposal.contract_breaking:
             self._pool.note(features)
             return False
-        self._scene.note_refusal(proposal.case, refused_by_both)
+        self._scene.note_refusal(proposal.case, refused_by_both, said)
         if refused_by_both:
             self._pool.note(features)
             return False
@@ -330,6 +376,11 @@ class Generator:
 
     def _arrays(self, case: Case) -> list[Array]:
         return [case.inputs[item.name] for item in self._contract.inputs]
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Return what refusals by both sides have taught about sizes."""
+        return self._scene.relations.rules
 
     def statistics(self) -> dict[str, tuple[int, int]]:
         """Return by mutator how often it was tried and how often its case was kept."""

@@ -133,10 +133,11 @@ def _scale_inputs(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft |
 def _fresh(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     """Draw all values anew: normal, uniform or of every magnitude for floats, any kind of range for integers."""
     index = rng.pick(scene.mutable)
-    return _filled_with(scene, draft, index, "fresh", _fresh_values(scene, index, rng))
+    return _filled_with(scene, draft, index, "fresh", fresh_values(scene, index, rng))
 
 
-def _fresh_values(scene: Scene, index: int, rng: Rng) -> Callable[[Array], Any]:
+def fresh_values(scene: Scene, index: int, rng: Rng) -> Callable[[Array], Any]:
+    """Return a function that draws new values of an input in an array's shape and working type."""
     domain = scene.domains[index]
     if domain.is_flags and domain.traits.family != "float":
         probability = rng.pick((0.5, 0.1, 0.9, 0.02, 0.98))
@@ -236,7 +237,7 @@ def _patch(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     array = draft[index].copy()
     region = region_of(array.shape, rng)
     fresh = rng.chance(0.25)
-    fill = Fill("", _fresh_values(scene, index, rng)) if fresh else rng.pick(scene.classics[index])
+    fill = Fill("", fresh_values(scene, index, rng)) if fresh else rng.pick(scene.classics[index])
     array[region] = scene.fill(index, array[region], fill)
     return _exchange(draft, index, array)
 

@@ -70,17 +70,21 @@ class SizeRelations:
         self._changes = 0
         self._wishes = 0
 
-    def observe(self, sizes: Mapping[str, int], refused: bool, said: str = "") -> None:
-        """Take in one case by the sizes of its axes; `said` is what a side that refuses it says."""
+    def observe(self, sizes: Mapping[str, int], refused: bool, said: str = "") -> bool:
+        """Take in one case by the sizes of its axes, and tell whether these were not known to be accepted.
+
+        `said` is what a side that refuses it says.
+        """
         key = tuple(sizes[symbol] for symbol in self._symbols)
         if not key or key in self._accepted:
-            return
+            return False
         if not refused:
             self._accept(key)
         elif key in self._refused or len(self._refused) < _MOST_SIZES:
             self._refused[key] = self._refused.get(key, 0) + 1
             self._said.setdefault(key, said)
             self._changes += self._refused[key] <= _LEAST_REFUSALS
+        return True
 
     def _accept(self, key: Sizes) -> None:
         is_surprise = self._refused.pop(key, 0) > 0 or self._contradicts(key)

@@ -185,7 +185,8 @@ class Scene:
         if not self.axes:
             return
         sizes = sizes_of(self.axes, [case.inputs[name] for name in self.names])
-        self.relations.observe(sizes, refused, said)
+        if not self.relations.observe(sizes, refused, said):
+            return
         for pair in sizes.items():
             if not refused:
                 self._accepted.add(pair)

@@ -91,7 +91,7 @@ def attended(inputs: dict[str, Any]) -> dict[str, Any]:
 
 def target() -> Target:
     """Return the encoder, exported with a free batch and sequence."""
-    dims = {0: "batch", 1: Size(1, LONGEST, name="tokens")}
+    dims = {0: Size(1, None, name="batch"), 1: Size(1, LONGEST, name="tokens")}
     first = batch([(line, []) for line in sentences()[2:5]])
     return Target(
         module=encoder(),

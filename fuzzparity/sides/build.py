@@ -93,15 +93,31 @@ def canonical_digest(model: onnx.ModelProto) -> str:
                 graphs.extend([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
         for value in graph.value_info:
             del value.metadata_props[:]
-    for tensor in bare.graph.initializer:  # one by one: a message above 2 GiB cannot be serialized
-        digest.update(tensor.SerializeToString(deterministic=True))
+    for tensor in bare.graph.initializer:
+        for part in taken_apart(tensor):
+            digest.update(part)
     del bare.graph.initializer[:]
     digest.update(bare.SerializeToString(deterministic=True))
     return digest.hexdigest()
 
 
+def taken_apart(tensor: onnx.TensorProto) -> tuple[bytes, bytes]:
+    """Return a tensor as its description and its data, which is taken out of it: no message holds more than 2 GiB."""
+    data = bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    return tensor.SerializeToString(deterministic=True), data
+
+
+def put_together(description: bytes, data: bytes) -> onnx.TensorProto:
+    """Return the tensor that `taken_apart` took apart."""
+    tensor = onnx.TensorProto.FromString(description)
+    if data:
+        tensor.raw_data = data
+    return tensor
+
+
 def _save_model(model: onnx.ModelProto, path: Path) -> None:
-    if model.ByteSize() < _MAX_ONE_FILE_BYTES:
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) < _MAX_ONE_FILE_BYTES:
         path.write_bytes(model.SerializeToString(deterministic=True))
     else:
         onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data")

@@ -19,7 +19,7 @@ import torch
 from fuzzparity.case import Case
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Refusal, normalize_message, readable_message
-from fuzzparity.sides.build import Exported
+from fuzzparity.sides.build import Exported, put_together, taken_apart
 from fuzzparity.sides.graph import read_graph
 from fuzzparity.sides.heard import Heard, heard, readable
 from fuzzparity.sides.load import LoadedTarget
@@ -45,7 +45,8 @@ _MOST_GUARDS = 10
 class Attempt:
     """Hold what one export gave, in a form that travels between processes: a model in parts, or why there is none.
 
-    `parts`: the model without its initializers, then each of these, since protobuf writes no message above 2 GiB.
+    `parts`: the model without its initializers, then description and data of each of these, since protobuf writes no
+    message above 2 GiB.
     """
 
     parts: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
@@ -126,7 +127,7 @@ def _attempt(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Attempt:
     try:
         with heard() as said, torch.no_grad():
             model, narrowed = _export_from(loaded, asked, sample, said)
-        initializers = [tensor.SerializeToString() for tensor in model.graph.initializer]
+        initializers = [part for tensor in model.graph.initializer for part in taken_apart(tensor)]
         del model.graph.initializer[:]
         notes = (*narrowed, *_guard_notes(said, list(sample.inputs), narrowed), *said.warned)
         return Attempt((model.SerializeToString(), *initializers), notes)
@@ -142,7 +143,8 @@ def _unpacked(loaded: LoadedTarget, attempt: Attempt) -> Exported | Refusal:
     if attempt.error is not None:
         return attempt.error
     model = onnx.load_from_string(attempt.parts[0])
-    model.graph.initializer.extend(onnx.TensorProto.FromString(part) for part in attempt.parts[1:])
+    for description, data in zip(attempt.parts[1::2], attempt.parts[2::2], strict=True):
+        model.graph.initializer.append(put_together(description, data))
     return Exported(model, f"exported by {loaded.target.export.exporter}", attempt.notes)
 
 

@@ -226,11 +226,14 @@ def _int64_values(model: onnx.ModelProto) -> set[str]:
 
 
 def _stored_twice(model: onnx.ModelProto) -> Lint | None:
-    by_content: dict[bytes, list[str]] = {}
+    alike: dict[tuple[object, ...], list[onnx.TensorProto]] = {}
     for tensor in model.graph.initializer:
         if len(tensor.raw_data) >= _DUPLICATE_BYTES:
-            words = f"{tensor.data_type}{list(tensor.dims)}".encode()
-            by_content.setdefault(hashlib.sha256(words + tensor.raw_data).digest(), []).append(tensor.name)
+            alike.setdefault((tensor.data_type, *tensor.dims), []).append(tensor)
+    by_content: dict[str, list[str]] = {}
+    for tensor in (tensor for tensors in alike.values() if len(tensors) > 1 for tensor in tensors):
+        key = f"{tensor.data_type}{list(tensor.dims)}{hashlib.sha256(tensor.raw_data).hexdigest()}"
+        by_content.setdefault(key, []).append(tensor.name)
     groups = [names for names in by_content.values() if len(names) > 1]
     if not groups:
         return None

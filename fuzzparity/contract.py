@@ -59,12 +59,16 @@ class InputContract:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Say what the graph shows of an input's values and what that is good for; no limit, since engines take others."""
+    """Say what the graph shows of an input's values, or of one dim, and what that is good for.
+
+    It is no limit: an engine may take others, and where only one side does, that is worth finding.
+    """
 
     input: str
     says: str
     why: str
     change: str = ""  # the text that declares it
+    dim: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ forked child; the number of runs and their elements are bounded.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fuzzparity.case import Array, Case
@@ -99,7 +99,8 @@ def _plan(scene: Scene, base: list[Array]) -> Iterator[dict[str, int]]:
     """Yield wishes for sizes, each chosen when those before it have been observed."""
     yield {}
     now = scene.sizes(base)
-    wishes = {axis.symbol: _first_sizes(axis, now[axis.symbol], scene.menus[axis.symbol]) for axis in scene.axes}
+    graphs = scene.contract.sizes
+    wishes = {a.symbol: _first_sizes(a, now[a.symbol], graphs, scene.menus[a.symbol]) for a in scene.axes}
     for rank in range(max(map(len, wishes.values()), default=0)):
         for symbol, sizes in wishes.items():
             if rank < len(sizes):
@@ -110,9 +111,10 @@ def _plan(scene: Scene, base: list[Array]) -> Iterator[dict[str, int]]:
             yield from _sharpened(scene, rule, now[rule.symbol])
 
 
-def _first_sizes(axis: Axis, size: int, menu: list[int]) -> list[int]:
+def _first_sizes(axis: Axis, size: int, graphs: Sequence[int], menu: list[int]) -> list[int]:
     """Return the sizes to try on one axis alone: around the seed's, its halves and doubles, small ones, graph's."""
     wishes = [size + 1, 2 * size, size - 1, size + 2, 3 * size, size // 2, *_FIRST, 0, 4 * size, size + 4, size + 8]
+    wishes += [wish for known in graphs[:4] for wish in (known, known + 1, known + 2, 2 * known + 1)]
     admitted = [axis.nearest(wish) for wish in wishes if wish >= 0] + menu[:12]
     return [wish for wish in dict.fromkeys(admitted) if wish != size and axis.admits(wish)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuzzparity.contract import Contract, Derived, Dim, InputContract
+from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract
 from fuzzparity.generate.contract import SeedStatistics, near_range
 from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.generate.relations import RefusalTally, Rule
@@ -48,11 +48,7 @@ def understood(
             for axis, dim in enumerate(item.dims)
         )
         lines.append(_values_line(item, contract, statistics))
-        lines += (
-            Line(f"{item.name} values", hint.says, "graph", hint.why, hint.change)
-            for hint in contract.hints
-            if hint.input == item.name
-        )
+        lines += (_hint_line(hint) for hint in contract.hints if hint.input == item.name and not _is_said(hint, item))
         if statistics is not None:
             lines += _realism_lines(item, statistics)
     lines += _equalities(contract)
@@ -186,6 +182,18 @@ def _values_line(item: InputContract, contract: Contract, statistics: SeedStatis
     elif not item.dims or all(not dim.is_dynamic and dim.size == 1 for dim in item.dims):
         change += f" or opaque_inputs=[{item.name!r}]"
     return Line(subject, says, "default", "nothing bounds them", change)
+
+
+def _hint_line(hint: Hint) -> Line:
+    subject = f"{hint.input} values" if hint.dim is None else place_words(hint.input, hint.dim)
+    return Line(subject, hint.says, "graph", hint.why, hint.change)
+
+
+def _is_said(hint: Hint, item: InputContract) -> bool:
+    """Tell whether the target declares what a hint would advise."""
+    if hint.dim is not None:
+        return item.dims[hint.dim].high is not None
+    return item.low is not None and item.high is not None
 
 
 def _limit_words(item: InputContract, contract: Contract) -> str:

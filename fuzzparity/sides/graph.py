@@ -87,6 +87,8 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
     initialized = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_graph_input(value) for value in model.graph.input if value.name not in initialized)
     limits = _index_limits(tables, {item.name for item in inputs})
+    found = implied(tables, {item.name: item.dtype for item in inputs}, _copies(tables, inputs))
+    ends = [size for length in found.positions.values() for size in (length, length + 1)]
     return GraphFacts(
         inputs=inputs,
         outputs=tuple(value.name for value in model.graph.output),
@@ -95,10 +97,10 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
         computing_dtype=_computing_dtype(tables),
         index_limits={name: found.limit for name, found in limits.items()},
         constants=_constants(tables),
-        sizes=_sizes(model, tables),
+        sizes=tuple(dict.fromkeys((*ends, *_sizes(model, tables))))[:MAX_SIZES],
         index_lows={name: found.low for name, found in limits.items() if found.low > 0},
         index_reasons={name: found.reason for name, found in limits.items()},
-        implied=implied(tables, {item.name: item.dtype for item in inputs}, _copies(tables, inputs)),
+        implied=found,
     )
 
 

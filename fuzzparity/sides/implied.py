@@ -44,10 +44,13 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """Hold what a graph implies; hints name ONNX inputs."""
+    """Hold what a graph implies; hints name ONNX inputs. `positions`: symbol -> length of the axis that 0, 1, 2, ...,
+    up to the symbol's size, index.
+    """
 
     hints: tuple[Hint, ...] = ()
-    equals: tuple[Equal, ...] = field(default=())
+    equals: tuple[Equal, ...] = ()
+    positions: dict[str, int] = field(default_factory=dict)
 
 
 def implied(tables: Tables, dtypes: Mapping[str, str], roots: Mapping[str, str]) -> Implied:
@@ -55,7 +58,7 @@ def implied(tables: Tables, dtypes: Mapping[str, str], roots: Mapping[str, str])
     integers = {name for name, dtype in dtypes.items() if dtype in _INTEGERS}
     hints = {hint.input: hint for hint in _lengths(tables, integers, roots)}
     hints |= {hint.input: hint for hint in _masks(tables, integers, roots)}
-    return Implied(tuple(hints.values()), tuple(dict.fromkeys(_equals(tables))))
+    return Implied(tuple(hints.values()), tuple(dict.fromkeys(_equals(tables))), _position_tables(tables))
 
 
 def _masks(tables: Tables, integers: set[str], roots: Mapping[str, str]) -> Iterator[Hint]:
@@ -98,6 +101,26 @@ def _lengths(tables: Tables, integers: set[str], roots: Mapping[str, str]) -> It
                     "graph: compared with positions",
                     change,
                 )
+
+
+def _position_tables(tables: Tables) -> dict[str, int]:
+    """Return the shortest axis that positions up to a symbol's size look up: a table of position embeddings."""
+    ranges = {node.output[0] for node in tables.nodes if node.op_type == "Range" and _counts_from_zero(tables, node)}
+    found: dict[str, int] = {}
+    for node in tables.nodes:
+        shape = tables.shapes.get(node.input[0]) if node.op_type == "Gather" and len(node.input) > 1 else None
+        axis = _attribute(node, "axis")
+        if not shape or not -len(shape) <= axis < len(shape):
+            continue
+        length, symbol = shape[axis], _positions(tables, _origin(tables, node.input[1]), ranges)
+        if isinstance(length, int) and isinstance(symbol, str) and symbol:
+            found[symbol] = min(length, found.get(symbol, length))
+    return found
+
+
+def _counts_from_zero(tables: Tables, node: NodeProto) -> bool:
+    ends = [_scalar(tables, node.input[place]) for place in (0, 2)] if len(node.input) == 3 else []
+    return ends == [0.0, 1.0] and bool(node.output)
 
 
 def _positions(tables: Tables, name: str, ranges: set[str]) -> int | str | None:

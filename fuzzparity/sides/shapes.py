@@ -314,11 +314,22 @@ def _sizes_of_params(seed: Case, paired: Mapping[str, GraphInput | None]) -> dic
 def _hints(paired: Mapping[str, GraphInput | None], graph: GraphFacts) -> tuple[Hint, ...]:
     """Return what the graph shows of the inputs' values, by the target's names, with the text that declares it."""
     names = {item.name: name for name, item in paired.items() if item is not None}
-    return tuple(
+    found = [
         dataclasses.replace(hint, input=names[hint.input], change=f"ranges={{{names[hint.input]!r}: {hint.change}}}")
         for hint in graph.implied.hints
         if hint.input in names
-    )
+    ]
+    places: dict[Any, tuple[str, int]] = {}
+    for name, item in paired.items():
+        for dim, symbol in enumerate(item.dims or () if item is not None else ()):
+            places.setdefault(symbol, (name, dim))
+    for symbol, length in graph.implied.positions.items():
+        if symbol in places:
+            name, dim = places[symbol]
+            why = f"graph: positions up to it look up an axis of length {length}"
+            change = f"dynamic_shapes={{{name!r}: {{{dim}: Size(1, {length})}}}}"
+            found.append(Hint(name, f"up to {length} is meant, larger ones are tried too", why, change, dim))
+    return tuple(found)
 
 
 def _batch(target: Target, contract: Contract, asked: AskedDims) -> str:

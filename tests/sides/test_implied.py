@@ -133,3 +133,25 @@ def test_every_line_has_a_reason_and_a_way_to_change_it() -> None:
             "batch='n'",
         ),
     }
+
+
+def test_a_table_that_positions_look_up_is_a_goal_and_no_limit() -> None:
+    nodes = [
+        node("Shape", ["x"], ["size"], start=1),
+        node("Squeeze", ["size"], ["count"]),
+        node("Range", ["zero", "count", "one"], ["at"]),
+        node("Gather", ["table", "at"], ["p"]),
+        node("Add", ["x", "p"], ["y"]),
+    ]
+    made = [helper.make_tensor_value_info("x", F32, ["b", "s", 4])]
+    tensors = [numpy_helper.from_array(np.asarray(v), n) for n, v in (("table", TABLE), ("zero", 0), ("one", 1))]
+    known = [helper.make_tensor_value_info("at", I64, ["s"])]
+    ends = [helper.make_tensor_value_info("y", F32, ["b", "s", 4])]
+    graph = helper.make_graph(nodes, "g", made, ends, tensors, value_info=known)
+    found = read_graph(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    assert found.implied.positions == {"s": 50}
+    assert found.sizes[:2] == (50, 51)
+    contract = contract_for(Case({"x": np.zeros((2, 3, 4), np.float32)}), found)
+    assert contract.input("x").dims[1].admits(51)
+    (line,) = [line for line in understood(contract) if "is meant" in line.says]
+    assert (line.subject, line.change) == ("x dim 1", "dynamic_shapes={'x': {1: Size(1, 50)}}")

@@ -87,7 +87,7 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
     initialized = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_graph_input(value) for value in model.graph.input if value.name not in initialized)
     limits = _index_limits(tables, {item.name for item in inputs})
-    found = implied(tables, {item.name: item.dtype for item in inputs}, _copies(tables, inputs))
+    found = implied(tables, {item.name: item.dtype for item in inputs}, _copies(tables))
     ends = [size for length in found.positions.values() for size in (length, length + 1)]
     return GraphFacts(
         inputs=inputs,
@@ -104,11 +104,11 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
     )
 
 
-def _copies(tables: _Tables, inputs: Iterable[GraphInput]) -> dict[str, str]:
-    """Return value -> input for everything that is a re-arranged copy of an input, itself included."""
-    names, roots = {item.name for item in inputs}, dict[str, tuple[str, int]]()
-    found = {name: _root(tables, name, roots) for name in (*names, *tables.origin)}
-    return {name: root for name, (root, shift) in found.items() if root in names and not shift}
+def _copies(tables: _Tables) -> dict[str, str]:
+    """Return value -> the value that it is a re-arranged copy of, for all that are one."""
+    roots: dict[str, tuple[str, int]] = {}
+    found = {name: _root(tables, name, roots) for name in tables.origin}
+    return {name: root for name, (root, shift) in found.items() if not shift}
 
 
 def dtype_name(element_type: int) -> str:

@@ -28,7 +28,6 @@ class Tables(Protocol):
     """Hold the flat tables of one walk over a graph: see `graph`."""
 
     nodes: list[NodeProto]
-    origin: dict[str, str]
     shapes: dict[str, Shape]
     small: dict[str, Array]
 
@@ -53,12 +52,13 @@ class Implied:
     positions: dict[str, int] = field(default_factory=dict)
 
 
-def implied(tables: Tables, dtypes: Mapping[str, str], roots: Mapping[str, str]) -> Implied:
-    """Read a graph's tables. `dtypes`: input -> dtype; `roots`: value -> the input it is a re-arranged copy of."""
+def implied(tables: Tables, dtypes: Mapping[str, str], copies: Mapping[str, str]) -> Implied:
+    """Read a graph's tables. `dtypes`: input -> dtype; `copies`: value -> the value it is a re-arranged copy of."""
     integers = {name for name, dtype in dtypes.items() if dtype in _INTEGERS}
+    roots = dict(copies) | {name: name for name in dtypes}
     hints = {hint.input: hint for hint in _lengths(tables, integers, roots)}
     hints |= {hint.input: hint for hint in _masks(tables, integers, roots)}
-    return Implied(tuple(hints.values()), tuple(dict.fromkeys(_equals(tables))), _position_tables(tables))
+    return Implied(tuple(hints.values()), tuple(dict.fromkeys(_equals(tables))), _position_tables(tables, roots))
 
 
 def _masks(tables: Tables, integers: set[str], roots: Mapping[str, str]) -> Iterator[Hint]:
@@ -88,7 +88,7 @@ def _lengths(tables: Tables, integers: set[str], roots: Mapping[str, str]) -> It
         if node.op_type not in _COMPARES or len(node.input) != 2:
             continue
         for one, other in (node.input, tuple(reversed(node.input))):
-            root, positions = roots.get(one), _origin(tables, other)
+            root, positions = roots.get(one), roots.get(other, other)
             if root not in integers or roots.get(other) in integers:
                 continue
             count = _positions(tables, positions, ranges)
@@ -103,7 +103,7 @@ def _lengths(tables: Tables, integers: set[str], roots: Mapping[str, str]) -> It
                 )
 
 
-def _position_tables(tables: Tables) -> dict[str, int]:
+def _position_tables(tables: Tables, roots: Mapping[str, str]) -> dict[str, int]:
     """Return the shortest axis that positions up to a symbol's size look up: a table of position embeddings."""
     ranges = {node.output[0] for node in tables.nodes if node.op_type == "Range" and _counts_from_zero(tables, node)}
     found: dict[str, int] = {}
@@ -112,7 +112,7 @@ def _position_tables(tables: Tables) -> dict[str, int]:
         axis = _attribute(node, "axis")
         if not shape or not -len(shape) <= axis < len(shape):
             continue
-        length, symbol = shape[axis], _positions(tables, _origin(tables, node.input[1]), ranges)
+        length, symbol = shape[axis], _positions(tables, roots.get(node.input[1], node.input[1]), ranges)
         if isinstance(length, int) and isinstance(symbol, str) and symbol:
             found[symbol] = min(length, found.get(symbol, length))
     return found
@@ -163,14 +163,6 @@ def _of_concat(node: NodeProto, shapes: Sequence[Shape]) -> Iterator[Equal]:
 def _pair(one: int | str | None, other: int | str | None, why: str) -> Iterator[Equal]:
     if isinstance(one, str) and isinstance(other, str) and one != other:
         yield Equal(min(one, other), max(one, other), why)
-
-
-def _origin(tables: Tables, name: str) -> str:
-    seen = set()
-    while name in tables.origin and name not in seen:
-        seen.add(name)
-        name = tables.origin[name]
-    return name
 
 
 def _scalar(tables: Tables, name: str) -> float | None:

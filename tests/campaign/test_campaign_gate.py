@@ -62,7 +62,6 @@ def test_a_false_twin_is_one_finding_and_is_not_fuzzed(tmp_path: Path):
     assert ended.code == 1
     assert [(found["kind"], found["grade"]) for found in ended.findings] == [("numeric", "bug")]
     assert ended.answer["executions"] == 0
-    assert ended.seconds < 45
 
 
 def test_a_false_twin_is_fuzzed_when_forced(tmp_path: Path):

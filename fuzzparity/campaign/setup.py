@@ -105,6 +105,7 @@ def open_pool(
         providers=options.providers,
         provider_options=options.provider_options,
         device=options.device,
+        dtypes=options.dtypes,
     )
     pool = Pool(spec, early.run, spawn=options.device != "cpu")
     pool.tick = tick
@@ -141,6 +142,9 @@ def prepare(
         facts, suspects = build_twin(pool, where, limits)
         prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects)
         prepared.notes += dict.fromkeys([*loaded.notes, *facts.notes, *facts.build.notes])
+        if len(loaded.builds) > 1:
+            listed = "; ".join(", ".join(dtypes) for dtypes in loaded.builds)
+            prepared.notes.append(f"the target asks for {len(loaded.builds)} builds ({listed}); --dtype chooses one")
         if suspects:
             prepared.can_run = False
             prepared.twin = _without_gate(facts, [suspect.case for suspect in suspects])

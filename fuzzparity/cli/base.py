@@ -80,6 +80,13 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 metavar="EP.KEY=VALUE",
                 help="Option of a provider.",
             ),
+            click.option(
+                "--dtype",
+                "dtypes",
+                multiple=True,
+                metavar="INPUT=DTYPE",
+                help="One of the builds that the target's dtypes ask for; cast and exported again.",
+            ),
             click.option("--device", default="cpu", show_default=True, help="Where both sides run: cpu or cuda:N."),
             click.option("--corpus", type=click.Path(path_type=Path), metavar="FILE", help="The corpus database."),
             click.option("--crashes", type=click.Path(path_type=Path), metavar="DIR", help="Where reproducers go."),
@@ -104,7 +111,7 @@ def target_of(given: dict[str, Any]) -> TargetOptions:
     """Take the options of a target out of what click gives; InvalidUsage when no target, or two, are named."""
     from fuzzparity.campaign.options import TargetOptions
 
-    names = "target onnx torch_file seeds providers provider_options device corpus crashes debug".split()  # noqa: SIM905
+    names = "target onnx torch_file seeds providers provider_options device dtypes corpus crashes debug".split()  # noqa: SIM905
     options = TargetOptions(**{name: given.pop(name) for name in names})
     if not options.target and not options.torch_file:
         raise InvalidUsage(

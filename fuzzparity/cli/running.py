@@ -51,8 +51,9 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
     The same command again resumes. Ctrl-C stops cleanly and keeps everything.
 
     """
-    from fuzzparity.campaign.loop import Campaign
+    from fuzzparity.campaign.builds import run_builds
     from fuzzparity.campaign.options import FuzzOptions, parse_fail_on, parse_seconds
+    from fuzzparity.report.builds import builds_object, builds_text
     from fuzzparity.report.text import result_object, summary
 
     debug = given["debug"]
@@ -69,10 +70,12 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
         **given,
     )
     with live_for(json_to) as live:
-        result = Campaign(options, live).run()
+        result, runs = run_builds(options, live)
     if json_to:
-        write_json(json_to, result_object(result))
+        write_json(json_to, result_object(result) | {"builds": builds_object(runs)})
     live.print(summary(result, debug=debug))
+    if len(runs) > 1:
+        live.print(builds_text(runs))
     sys.exit(result.exit_code)
 
 

@@ -293,6 +293,8 @@ def probe(options: TargetOptions, observer: Observer, *, cases: int, rounds: int
 
 def replay_current(options: TargetOptions, payload: Payload, observer: Observer) -> tuple[bool, Examined]:
     """Run a stored finding's case on both sides of today's code and export; True when its kind and output show."""
+    if payload.facts is not None and not options.dtypes:
+        options = replace(options, dtypes=payload.facts.dtypes)  # the build it was found on
     with opened(options, observer) as prepared:
         examined = examine(prepared, payload.case)
     wanted = payload.finding.bucket

@@ -1,16 +1,22 @@
-"""Print one worker's speed as a ratio to the bare loop, in one run on one machine.
+"""Print how fast workers are, as ratios to the loop that one writes by hand, in one run on one machine.
 
-    scripts/bench [--cases N] [conv] [mlp]
+    scripts/bench [--cases N] [--rounds N] [--workers N] [conv] [mlp]
 
-A campaign of N executions with one worker is run as a user would run it. Its cases follow from `rng_seed` and outcomes
-alone, so the same worker then runs once more here, untimed, to record them; the corpus proves that they are the same.
-Each recorded case goes through plain torch, plain ONNX Runtime and `np.allclose`, one thread each: what one would write
-by hand. Both figures are cases per second; confirming and minimizing go on beside the campaign, on another core.
+A campaign of N executions is run as a user would run it, with one worker and with several. Its cases follow from
+`rng_seed` and outcomes alone, so the same worker runs once more here, untimed, and a sample of the rows it runs is
+taken; the corpus proves that they are the same. Each row of the sample goes alone through plain torch, plain ONNX
+Runtime and `np.allclose`, one thread each: the bare loop. Campaigns and loops take turns, round by round; figures are
+medians, and their spread is that of the rounds. `inputs` are distinct rows, an execution is one run of the pair.
+Confirming and minimizing go on beside the campaign, on another core.
+
+Polygraphy's comparator and torch.onnx's verification run on the same rows. Polygraphy is no dependency: it is measured
+where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import logging
 import os
@@ -20,6 +26,8 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +35,24 @@ import numpy as np
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.records import KeptCase
+from fuzzparity.work.announce import Announcer
 
 SCRIPTS = Path(__file__).resolve().parent
 ROUNDS = 3
-LEAST_SECONDS = 3.0  # of bare loop per round
-TARGETS = {"conv": 3000, "mlp": 20000}  # name in bench_targets.py -> executions of a campaign
+WORKERS = 2
+LEAST_SECONDS = 3.0  # of each loop per round
+SAMPLED_ROWS = 512
+TARGETS = {"conv": 1500, "mlp": 8000}  # name in bench_targets.py -> executions of a campaign
 
 Row = dict[str, np.ndarray[Any, Any]]
 
 
-def run_campaign(name: str, cases: int, folder: Path) -> dict[str, Any]:
+def run_campaign(name: str, cases: int, folder: Path, workers: int, rng_seed: int) -> dict[str, Any]:
     """Run a campaign by the command line and return its `--json` object."""
+    folder.mkdir(parents=True)
     command = [sys.executable, "-m", "fuzzparity", "fuzz", f"{SCRIPTS / 'bench_targets.py'}:{name}"]
-    command += ["--cases", str(cases), "--workers", "1", "--rng-seed", "0", "--json", "campaign.json"]
-    command += ["--corpus", "corpus.sqlite", "--crashes", "crashes"]
+    command += ["--cases", str(cases), "--workers", str(workers), "--rng-seed", str(rng_seed)]
+    command += ["--json", "campaign.json", "--corpus", "corpus.sqlite", "--crashes", "crashes"]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(
@@ -57,8 +69,43 @@ class Nowhere:
         """Forget a message."""
 
 
+class Recorder(Announcer):
+    """Announce nothing but take a sample of the rows that a worker runs, and compare some cases with those expected."""
+
+    def __init__(self, path: Path, expected: dict[int, str], places: tuple[int | None, ...]) -> None:
+        """`expected`: digests by place in the stream; `places`: where each input has its rows."""
+        super().__init__(path)
+        self.rows: list[Row] = []
+        self.unlike = 0
+        self._expected = expected
+        self._places = places
+        self._met = 0
+        self._rng = np.random.default_rng(0)
+
+    def case(self, case: Case, sequence: int = -1) -> None:
+        """Take each row into the sample with one probability (reservoir sampling)."""
+        if sequence < 0:
+            return
+        if sequence in self._expected:
+            self.unlike += self._expected[sequence] != case.digest
+        arrays = dict(case.inputs)
+        count = next(
+            (a.shape[p] for a, p in zip(arrays.values(), self._places, strict=True) if p is not None and a.ndim > p), 1
+        )
+        for row in range(count):
+            self._met += 1
+            place = len(self.rows) if len(self.rows) < SAMPLED_ROWS else int(self._rng.integers(self._met))
+            if place >= SAMPLED_ROWS:
+                continue
+            one = {
+                name: a if p is None or a.ndim <= p else np.ascontiguousarray(np.take(a, [row], axis=p))
+                for (name, a), p in zip(arrays.items(), self._places, strict=True)
+            }
+            self.rows[place : place + 1] = [one]
+
+
 def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
-    """Return the inputs of every case that the campaign in `folder` ran, by running its worker again."""
+    """Return a sample of the rows that the campaign in `folder` ran, by running its worker again."""
     from fuzzparity.campaign.crew import LEASE_EXECUTIONS, LEASE_SECONDS
     from fuzzparity.campaign.gate import gate
     from fuzzparity.campaign.records import GateSpec, Lease, WorkerSpec
@@ -67,37 +114,40 @@ def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
     from fuzzparity.explain.records import TwinSpec
     from fuzzparity.sides.export import make_build
     from fuzzparity.sides.load import load_target
-    from fuzzparity.work.announce import Announcer
     from fuzzparity.work.limits import Limits
     from fuzzparity.work.loader import Context
 
     loaded = load_target(f"{SCRIPTS / 'bench_targets.py'}:{name}")
     facts = make_build(loaded, folder / "builds").facts
     assert facts is not None
+    with Corpus.open(folder / "corpus.sqlite", read_only=True) as corpus:
+        kept = {row.lineage.sequence: row.digest for row in corpus.cases() if row.lineage.sequence >= 0}
     map_path = folder / "bench.map"
-    context = Context(loaded, Nowhere(), Announcer(map_path), map_path, Limits())  # type: ignore[arg-type]
+    places = tuple(
+        next((place for place, dim in enumerate(item.dims) if dim.symbol == facts.contract.batch), None)
+        for item in facts.contract.inputs
+    )
+    recorder = Recorder(map_path, kept, places)
+    context = Context(loaded, Nowhere(), recorder, map_path, Limits())  # type: ignore[arg-type]
     report = gate(context, GateSpec(facts))
     seeds = tuple(case.digest for case in report.agreed)
     spec = WorkerSpec(TwinSpec(facts, report.policy, report.statistics), str(folder / "seeds.sqlite"), seeds, 0, True)
-    with Corpus.open(folder / "corpus.sqlite", read_only=True) as corpus:
-        kept = {row.digest: row.lineage.sequence for row in corpus.cases() if row.lineage.sequence >= 0}
-        with Corpus.open(folder / "seeds.sqlite", create=True) as own:  # a corpus with nothing but the seeds
-            first = [KeptCase(corpus.case(digest), Lineage(origin="seed")) for digest in seeds]
-            own.keep_cases(own.begin_campaign(facts, "bench", 0), first)
-    recorded: list[Case] = []
-    worker = Worker(context, spec, on_case=recorded.append)
+    with Corpus.open(folder / "seeds.sqlite", create=True) as own:  # a corpus with nothing but the seeds
+        first = [KeptCase(case, Lineage(origin="seed")) for case in report.agreed]
+        own.keep_cases(own.begin_campaign(facts, "bench", 0), first)
+    worker = Worker(context, spec)
     done, number, sweep_from = 0, 0, 0
     while done < cases:
         size = min(LEASE_EXECUTIONS, cases - done)
         finished = worker.work(Lease(number, size, done, LEASE_SECONDS, sweep_from=sweep_from))
         done, number, sweep_from = done + size, number + 1, finished.sweep_position
-    same = all(recorded[sequence].digest == digest for digest, sequence in kept.items())
-    print(f"      {len(recorded)} cases recorded, {'the same' if same else 'NOT the same'} as the campaign kept")
-    return [dict(case.inputs) for case in recorded]
+    same = "the same" if not recorder.unlike else "NOT the same"
+    print(f"      {len(recorder.rows)} rows sampled of {recorder._met}; the cases are {same} as the campaign kept")
+    return recorder.rows
 
 
-def bare_sides(name: str) -> tuple[Any, Any]:
-    """Return the module and an ORT session on its export, made without fuzzparity."""
+def bare_sides(name: str) -> tuple[Any, Any, Any]:
+    """Return the module, an ORT session on its export, and torch's own program, made without fuzzparity."""
     import bench_targets
     import onnxruntime
     import torch
@@ -120,43 +170,131 @@ def bare_sides(name: str) -> tuple[Any, Any]:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     model = program.model_proto.SerializeToString()
-    return target.module, onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return target.module, onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), program
 
 
-def bare_rate(module: Any, session: Any, rows: list[Row]) -> float:
-    """Return rows per second of the loop that one writes by hand; a row that a side refuses counts as well."""
-    import torch
-
+def rate(run: Callable[[Row], None], rows: list[Row], least_seconds: float = LEAST_SECONDS) -> float:
+    """Return rows per second of one call each; a row that a side refuses counts as well."""
     done, started = 0, time.perf_counter()
-    with torch.no_grad(), np.errstate(all="ignore"):
-        while time.perf_counter() - started < LEAST_SECONDS:
+    with np.errstate(all="ignore"):
+        while time.perf_counter() - started < least_seconds:
             for row in rows:
                 done += 1
                 try:
-                    expected = module(*(torch.from_numpy(array) for array in row.values()))
-                    np.allclose(session.run(None, row)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
+                    run(row)
                 except Exception:  # ORT's exceptions share no base, and a refusal is an answer
                     pass
+                if done % 16 == 0 and time.perf_counter() - started >= least_seconds:
+                    break
     return done / (time.perf_counter() - started)
 
 
-def bench(name: str, cases: int) -> None:
-    """Measure one target and print a line."""
+def bare_loop(module: Any, session: Any) -> Callable[[Row], None]:
+    """Return what one writes by hand."""
+    import torch
+
+    def run(row: Row) -> None:
+        with torch.no_grad():
+            expected = module(*(torch.from_numpy(array) for array in row.values()))
+        np.allclose(session.run(None, row)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
+
+    return run
+
+
+def torch_verification(program: Any) -> Callable[[Row], None]:
+    """Return what `torch.onnx.verification` does with a row."""
+    import torch
+    from torch.onnx.verification import verify_onnx_program
+
+    def run(row: Row) -> None:
+        verify_onnx_program(program, tuple(torch.from_numpy(array) for array in row.values()))
+
+    return run
+
+
+def polygraphy_comparator(module: Any, session: Any) -> Callable[[Row], None] | None:
+    """Return what Polygraphy's comparator does with a row, None where it is not installed."""
+    if importlib.util.find_spec("polygraphy") is None:
+        return None
+    import torch
+    from polygraphy.backend.base import BaseRunner
+    from polygraphy.backend.onnxrt import OnnxrtRunner
+    from polygraphy.common import TensorMetadata
+    from polygraphy.comparator import Comparator, CompareFunc
+    from polygraphy.logger import G_LOGGER
+
+    G_LOGGER.module_severity = G_LOGGER.CRITICAL
+    name = session.get_outputs()[0].name
+
+    class TorchRunner(BaseRunner):  # type: ignore[misc]
+        def get_input_metadata_impl(self) -> Any:
+            return TensorMetadata()
+
+        def infer_impl(self, feed_dict: Row) -> Row:
+            with torch.no_grad():
+                return {name: module(*(torch.from_numpy(array) for array in feed_dict.values())).numpy()}
+
+    runners = [TorchRunner("torch"), OnnxrtRunner(lambda: session)]
+    compare = CompareFunc.simple(rtol=1e-4, atol=1e-5)
+
+    def run(row: Row) -> None:
+        results = Comparator.run(runners, data_loader=[row])
+        Comparator.compare_accuracy(results, compare_func=compare)
+
+    return run
+
+
+@dataclass
+class Figures:
+    """Hold what each round measured."""
+
+    found: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        """Add a round's figure."""
+        self.found.setdefault(name, []).append(value)
+
+    def text(self, name: str, form: str = ".1f") -> str:
+        """Return median and spread."""
+        values = self.found[name]
+        median = statistics.median(values)
+        return f"{median:{form}} (spread {(max(values) - min(values)) / median:.0%})"
+
+
+def bench(name: str, cases: int, rounds: int, workers: int) -> None:
+    """Measure one target and print its lines."""
+    module, session, program = bare_sides(name)
+    loop, figures = bare_loop(module, session), Figures()
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="fuzzparity-bench-") as text:
-        folder = Path(text)
-        campaign = run_campaign(name, cases, folder)
-        rows = recorded_rows(name, campaign["executions"], folder)
-    fuzzed = campaign["executions"] / campaign["seconds"]
-    module, session = bare_sides(name)
-    rates = [bare_rate(module, session, rows) for _ in range(ROUNDS)]
-    bare = statistics.median(rates)
-    spread = (max(rates) - min(rates)) / bare
-    print(
-        f"{name:5} fuzzparity {fuzzed:9.1f} cases/s ({campaign['executions']} executions,"
-        f" {campaign['seconds']:.1f} s) | bare loop {bare:9.1f} cases/s (spread {spread:.0%})"
-        f" | ratio {fuzzed / bare:.2f}",
-        flush=True,
+        for number in range(rounds):
+            one = run_campaign(name, cases, Path(text) / f"{number}-one", 1, number)
+            rows = rows or recorded_rows(name, one["executions"], Path(text) / f"{number}-one")
+            bare = rate(loop, rows)
+            many = run_campaign(name, cases * workers, Path(text) / f"{number}-many", workers, number)
+            inputs, all_inputs = one["inputs"] / one["seconds"], many["inputs"] / many["seconds"]
+            for key, value in (
+                ("inputs", inputs),
+                ("executions", one["executions"] / one["seconds"]),
+                ("bare", bare),
+                ("ratio", inputs / bare),
+                ("workers", all_inputs / inputs),
+            ):
+                figures.add(key, value)
+    print(f"{name:5} one worker: {figures.text('inputs')} inputs/s, {figures.text('executions')} executions/s")
+    print(f"{name:5} bare loop: {figures.text('bare')} rows/s; one worker is {figures.text('ratio', '.2f')} times that")
+    print(f"{name:5} {workers} workers: {figures.text('workers', '.2f')} times the inputs of one", flush=True)
+    peers: Iterable[tuple[str, Callable[[Row], None] | None]] = (
+        ("Polygraphy's comparator", polygraphy_comparator(module, session)),
+        ("torch.onnx verification", torch_verification(program)),
     )
+    for peer, run in peers:
+        if run is None:
+            print(f"{name:5} {peer}: not installed, not measured")
+            continue
+        speed = rate(run, rows)
+        ours = statistics.median(figures.found["inputs"])
+        print(f"{name:5} {peer}: {speed:.1f} rows/s; one worker is {ours / speed:.1f} times that", flush=True)
 
 
 def main() -> None:
@@ -164,11 +302,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(TARGETS)}; default: all")
     parser.add_argument("--cases", type=int, help="executions of each campaign")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each measurement; default {ROUNDS}")
+    parser.add_argument("--workers", type=int, default=WORKERS, help=f"against one; default {WORKERS}")
     options = parser.parse_args()
     for name in options.names or TARGETS:
         if name not in TARGETS:
             parser.error(f"no target {name!r}; there are {', '.join(TARGETS)}")
-        bench(name, options.cases or TARGETS[name])
+        bench(name, options.cases or TARGETS[name], options.rounds, options.workers)
 
 
 if __name__ == "__main__":

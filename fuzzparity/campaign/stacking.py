@@ -11,16 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from fuzzparity.campaign.independence import Dependent, Proof, affordable, changed_output, prove, within_screen
 from fuzzparity.campaign.records import Unstacked
 from fuzzparity.campaign.seen import Seen
+from fuzzparity.case import Array
 from fuzzparity.execution import Execution
 from fuzzparity.explain.twin import Twin
 from fuzzparity.finding import IN_BATCH
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.rowfeatures import RowFeatures
 from fuzzparity.generate.rows import MOST_ROWS, Stack, why_not
-from fuzzparity.oracle.rows import RowLook, look_at_rows
+from fuzzparity.oracle.rows import RowLook, by_row, look_at_rows
 
 _PERIOD = 2  # every so many executions is a stack
 _SWEEP_PERIOD = 4  # while the sweep of classics goes on
@@ -186,7 +189,7 @@ class Stacking:
         if look is None:  # a form that differs, as a whole
             self._whole(stack, "form", counters)
             return
-        alone = self._suspects(stack, look, counters) if look.suspicious.any() else set()
+        alone = self._suspects(stack, expected, look, counters) if look.suspicious.any() else set()
         ratios = [comparison.ratios for comparison in look.comparisons]
         for row in self._features.novel(expected, actual, proof.axes, ratios, _MOST_ALONE):
             if row not in alone:
@@ -194,10 +197,11 @@ class Stacking:
         if self._stacks % _RECHECK_EVERY == 0:
             self._queue.append(_Again(stack, self._stacks // _RECHECK_EVERY % stack.rows, first=(expected, actual)))
 
-    def _suspects(self, stack: Stack, look: RowLook, counters: Counters) -> set[int]:
-        """Queue suspicious rows, one of each look; those of a known look are hits of what it showed."""
+    def _suspects(self, stack: Stack, expected: Execution, look: RowLook, counters: Counters) -> set[int]:
+        """Queue suspicious rows, the tamest of each look; those of a known look are hits of what it showed."""
         rows: dict[str, int] = {}
-        for row in look.suspicious.nonzero()[0][:_MOST_LOOKED].tolist():
+        assert self._proof is not None
+        for row in _tamest_first(expected, self._proof.axes, look.suspicious.nonzero()[0])[:_MOST_LOOKED]:
             rows.setdefault(look.key(row), row)
         due: list[tuple[int, Mark]] = []
         for key, row in rows.items():
@@ -244,9 +248,12 @@ class Stacking:
         if again.first is not None and row is not None:
             self._recheck(stack, row, again.first, counters)
             return
-        if row is None:
+        if row is None or again.is_in_batch:
             names = (IN_BATCH,) if again.is_in_batch else ("stack",)
-            stepped = step(self._generator.alone(stack.case, stack, names), counters)
+            case = stack.case if row is None else stack.take([row] * stack.rows)
+            stepped = step(self._generator.alone(case, stack, names), counters)
+            if row is not None and not stepped.is_suspicious:
+                self._queue.append(_Again(stack, mark=mark, is_in_batch=True))
         else:
             assert self._generator.stacker is not None
             least = self._generator.stacker.maker.least
@@ -257,7 +264,8 @@ class Stacking:
             split.left -= 1
             split.shown |= stepped.is_suspicious
             if not split.left and not split.shown:
-                self._queue.append(_Again(stack, mark=mark, is_in_batch=True))
+                # copies of one row first: evidence on them is not clouded by wild rows beside them
+                self._queue.append(_Again(stack, row, mark=mark, is_in_batch=True))
 
     def _recheck(self, stack: Stack, row: int, first: tuple[Execution, Execution], counters: Counters) -> None:
         """Run a row among copies of itself: in a stack of the same shape its bits may not change."""
@@ -275,6 +283,19 @@ class Stacking:
                 self._proof = None
                 self._send(Unstacked(f"rows are no longer stacked: output {name} of {one.side} depends on other rows"))
                 return
+
+
+def _tamest_first(expected: Execution, axes: tuple[int, ...], rows: Array) -> list[int]:
+    """Return rows in order of how far the magnitude of their outputs is from 1: evidence says most about tame ones."""
+    wildness = np.zeros(len(rows))
+    with np.errstate(all="ignore"):
+        for output, axis in zip(expected.outputs, axes, strict=True):
+            if output.size and output.dtype.kind in "fc":
+                magnitude = np.abs(by_row(output, axis)[rows]).max(axis=1)
+                wildness += np.where(magnitude == 0, 0.0, np.abs(np.log2(magnitude.astype(np.float64))))
+    wildness = np.where(np.isfinite(wildness), wildness, np.inf)
+    found: list[int] = rows[np.argsort(wildness, kind="stable")].tolist()
+    return found
 
 
 def _has_rows(execution: Execution, axes: tuple[int, ...], rows: int) -> bool:

@@ -8,7 +8,6 @@ sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, Wor
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Stacking, Stepped
-from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
@@ -47,9 +45,8 @@ def serve(context: Context, spec: WorkerSpec) -> None:
 class Worker:
     """Hold what lives from lease to lease: both sides, the generator, what was seen."""
 
-    def __init__(self, context: Context, spec: WorkerSpec, on_case: Callable[[Case], None] = lambda case: None) -> None:
-        """Open both sides and fill the generator from the corpus; `on_case` is told every case before it runs."""
-        self._on_case = on_case
+    def __init__(self, context: Context, spec: WorkerSpec) -> None:
+        """Open both sides and fill the generator from the corpus."""
         self._context = context
         self._spec = spec
         self._facts = spec.twin.facts
@@ -115,7 +112,6 @@ class Worker:
         elif self._stacking.has_queued:
             self._stacking.again(counters, self._again)
         elif self._stacking.is_due() and (stack := self._stacking.draw()) is not None:
-            self._on_case(stack.case)
             self._stacking.run(stack, counters)
         else:
             proposal = self._generator.propose()
@@ -134,7 +130,6 @@ class Worker:
 
     def _step(self, proposal: Proposal, counters: Counters, *, relative: bool) -> Stepped:
         case = proposal.case
-        self._on_case(case)
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         screening = self._twin.screen(expected, actual, relative=relative)

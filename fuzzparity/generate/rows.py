@@ -77,6 +77,9 @@ def why_not(contract: Contract) -> str:
             return f"input {item.name} has {contract.batch} on two axes"
         if item.index_symbol == contract.batch:
             return f"the values of input {item.name} point at rows"
+    for one in contract.derived:
+        if contract.batch in (one.root, one.symbol):
+            return f"dim {one.symbol} follows from dim {one.root}"
     if not any(dim.symbol == contract.batch for item in contract.inputs for dim in item.dims):
         return f"no input has the dim {contract.batch}"
     return ""
@@ -152,7 +155,7 @@ class RowMaker:
                 for index, array in enumerate(parents[0])
             ]
             settled = scene.settle(arrays, keep_nonfinite=label == "nonfinite")
-        return None if settled is None else ([np.ascontiguousarray(array) for array in settled], groups)
+        return None if settled is None else ([a if a.flags.c_contiguous else a.copy(order="C") for a in settled], groups)
 
     def _bank(self, parents: Sequence[Sequence[Array]], rows: int) -> dict[int, Array] | None:
         """Return rows to start from: by input [rows, elements] in the working type, paired across inputs."""

@@ -233,6 +233,8 @@ def _ort(value: dict[str, Any]) -> tuple[Ort, tuple[str, ...]]:
         for name, given in _get(value, "provider_options", dict).items()
         if name in providers and isinstance(given, dict)
     }
+    if value.get("custom_op_libraries"):
+        dropped.append("custom_op_libraries")  # code, which is never loaded from a folder
     threads = value.get("threads")
     ort = Ort(
         providers=providers,

@@ -7,12 +7,14 @@ arithmetic noise they show, and how slow a run is. A seed that differs is a find
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
+from fuzzparity.campaign.sequences import Carrying, carrying_of, drift
 from fuzzparity.case import Case, Lineage
+from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Status
@@ -27,13 +29,16 @@ from fuzzparity.generate.diverse import DiverseChoice
 from fuzzparity.generate.ranges import InputRanges, RangeTally
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
+from fuzzparity.sides.dtypes import cast_case
 from fuzzparity.sides.export import facts_without_model
 from fuzzparity.sides.seeds import SeedReader
-from fuzzparity.verdict import Grade
+from fuzzparity.verdict import Grade, Judgement
 from fuzzparity.work.loader import Context
 
 CALIBRATION_SEEDS = 64
 _MOST_JUDGED = 16  # differing seeds that are judged with evidence
+_MOST_IN_SEQUENCE = 64
+_STEPS_JUDGED = 2  # of a sequence: later ones tell the same most often, and the campaign goes on from there
 _ARITHMETIC = frozenset({Grade.INHERENT, Grade.TIE, Grade.NOTE})  # grades under which a seed agrees all the same
 _MOST_IMPORTED = 20_000
 
@@ -67,6 +72,9 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     trial = _Trial(twin)
     for index, seed in enumerate(seeds):
         trial.run(seed, is_first=index == 0 and not spec.skip)
+    carrying = carrying_of(context.loaded.target, facts)
+    if carrying.carry and trial.agreed and not spec.first_only:
+        trial.drift(carrying, trial.agreed[:_MOST_IN_SEQUENCE], spec.skip)
     trailing = twin.where.trailing if twin.where is not None else ()
     policy = replace(calibrate(policy, trial.pairs), trailing_masks=trailing)
     oracle = oracle_of(context, replace(twin_spec, policy=policy))
@@ -79,9 +87,21 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         trial.slowest_seconds,
         True,
         found.skipped,
-        (*found.notes, *trial.notes),
+        (*found.notes, *trial.notes, *_when_all_differ(context, facts, trial)),
         found.ranges,
     )
+
+
+def _when_all_differ(context: Context, facts: TargetFacts, trial: _Trial) -> tuple[str, ...]:
+    """Say what every seed differing means and, of a given ONNX, whether it holds the module's weights."""
+    if trial.agreed or not trial.suspects:
+        return ()
+    note = "every seed differs: a campaign ends with that, unless it is told to --force"
+    if facts.build.origin != "given":
+        return (note,)
+    from fuzzparity.sides.weights import same_weights_in
+
+    return note, same_weights_in(context.loaded.module, Path(facts.build.folder) / "model.onnx")
 
 
 def _still_differs(suspect: Suspect, oracle: Oracle) -> bool:
@@ -122,14 +142,32 @@ class _Trial:
             if expected.is_ok:
                 self._agrees(seed, expected, actual)
             return
-        if self._judged >= _MOST_JUDGED:  # all of a kind by now: evidence is dear, and the first ones told it
-            return
-        self._judged += 1
-        judgement = self._twin.judge(seed, expected, actual, relative=False)
-        facts = self._twin.spec.facts
-        self.suspects += suspects_of(facts.build.digest, seed, Lineage(origin="seed"), judgement, expected, actual)
-        if all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
+        judgement = self._judge(seed, Lineage(origin="seed"), expected, actual)
+        if judgement is not None and all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
             self._agrees(seed, expected, actual)
+
+    def drift(self, carrying: Carrying, seeds: Sequence[Case], deadly: Sequence[str]) -> None:
+        """Run the seeds as one sequence, note how far the sides drift apart, and judge every single step."""
+        told = 0
+
+        def look(case: Case, expected: Execution, actual: Execution) -> None:
+            nonlocal told
+            if told < _STEPS_JUDGED and self._twin.screen(expected, actual).is_suspicious:
+                told += 1
+                self._judge(case, Lineage(mutators=carrying.mutators), expected, actual)
+
+        found = drift(carrying, self._twin, seeds, look, self.slowest_seconds, deadly=deadly)
+        self.notes.append(found.note)
+
+    def _judge(self, case: Case, lineage: Lineage, expected: Execution, actual: Execution) -> Judgement | None:
+        if self._judged >= _MOST_JUDGED:  # all of a kind by now: evidence is dear, and the first ones told it
+            return None
+        self._judged += 1
+        second = (self._twin.run_torch(case), self._twin.run_ort(case))
+        judgement = self._twin.judge(case, expected, actual, second, relative=False)
+        facts = self._twin.spec.facts
+        self.suspects += suspects_of(facts.build.digest, case, lineage, judgement, expected, actual)
+        return judgement
 
     def _agrees(self, seed: Case, expected: Execution, actual: Execution) -> None:
         self.agreed.append(seed)
@@ -157,13 +195,13 @@ def _seeds(context: Context, spec: GateSpec) -> _Seeds:
     ticker = Ticker(context.send)
     reader = SeedReader(context.loaded, spec.facts.contract)
     data = ((found.where, found.case) for found in reader.read(spec.seed_paths))
-    for where, case in itertools.chain(data, _imported(spec)):
+    for where, case in itertools.chain(data, _imported(context, spec)):
         tally.add(case)
         ranges.add(case, where)
         ticker.tell(ranges.count, where)
         if case != first:
             choice.offer(case)
-        if spec.first_only and choice.offered >= CALIBRATION_SEEDS:
+        if spec.first_only and ranges.count >= CALIBRATION_SEEDS:
             break
     notes = [*reader.notes, *([] if spec.first_only else ranges.warnings)]
     if choice.offered > len(choice.cases) and not spec.first_only:
@@ -173,14 +211,14 @@ def _seeds(context: Context, spec: GateSpec) -> _Seeds:
     return _Seeds(cases, statistics, ranges.ranges() if ranges.count else (), tuple(reader.skipped), tuple(notes))
 
 
-def _imported(spec: GateSpec) -> Iterator[tuple[str, Case]]:
-    """Yield the cases that `import` put into the corpus."""
+def _imported(context: Context, spec: GateSpec) -> Iterator[tuple[str, Case]]:
+    """Yield the cases that `import` put into the corpus, in the dtypes of this build."""
     path = Path(spec.corpus_path)
     if spec.first_only or not spec.corpus_path or not path.is_file():
         return
     with Corpus.open(path, read_only=True) as corpus:
         for row in corpus.cases(_MOST_IMPORTED, origin="import"):
-            yield f"import {row.digest[:12]}", corpus.case(row.digest)
+            yield f"import {row.digest[:12]}", cast_case(corpus.case(row.digest), context.loaded.seed)
 
 
 def _no_seed_left(context: Context, spec: GateSpec) -> GateReport:

@@ -8,7 +8,7 @@ same inputs; in the gate each side also feeds back its own state, which shows ho
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,13 +30,10 @@ LABEL = "carry"
 
 
 class Sides(Protocol):
-    """Run cases on either side."""
+    """Run a case on both sides, torch first; announced, so that a death is told of that case."""
 
-    def run_torch(self, case: Case) -> Execution:
-        """Run torch."""
-
-    def run_ort(self, case: Case) -> Execution:
-        """Run ORT."""
+    def run(self, case: Case) -> tuple[Execution, Execution]:
+        """Run one case."""
 
 
 @dataclass(frozen=True)
@@ -150,17 +147,25 @@ def drift(
     look: Callable[[Case, Execution, Execution], None],
     run_seconds: float,
     steps: int = DRIFT_STEPS,
+    deadly: Collection[str] = (),
 ) -> Drift:
-    """Run the seeds step after step, each side on its own state, and `look` at each step from torch's state."""
-    steps = min(steps, max(2, int(_DRIFT_SECONDS / max(3 * run_seconds, 1e-9))))
+    """Run the seeds step after step, each side on its own state, and `look` at each step from torch's state.
+
+    `deadly`: digests of cases that killed an earlier attempt; the sequence ends before one of them.
+    """
+    steps = min(steps, max(2, int(_DRIFT_SECONDS / max(4 * run_seconds, 1e-9))))
     errors: list[float] = []
     torch_case = ort_case = seeds[0]
     for step in range(steps):
-        expected, actual = sides.run_torch(torch_case), sides.run_ort(ort_case)
+        if torch_case.digest in deadly or ort_case.digest in deadly:
+            return Drift(tuple(errors), "a side died")
+        expected, actual = sides.run(torch_case)
         if step:
-            look(torch_case, expected, sides.run_ort(torch_case))
+            look(torch_case, expected, actual)
+        if ort_case != torch_case:
+            actual = sides.run(ort_case)[1]
         if not (expected.is_ok and actual.is_ok):
-            side = expected if not expected.is_ok else actual
+            side = actual if expected.is_ok else expected
             return Drift(tuple(errors), f"{side.side} {side.status.value}")
         errors.append(_largest_error(expected, actual))
         others = seeds[(step + 1) % len(seeds)]

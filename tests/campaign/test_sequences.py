@@ -128,14 +128,20 @@ def test_a_right_recurrent_twin_drifts_by_rounding_alone(tmp_path: Path) -> None
         assert any(np.array_equal(case.inputs["x"], seed.inputs["x"]) for seed in seeds)
         looked.append(oracle.screen(expected, actual).is_suspicious)
 
+    class Both:
+        def run(self, case: Case) -> tuple[Execution, Execution]:
+            return pair.run_torch(case), pair.run_ort(case)
+
     carrying = Carrying(target.carry, facts.outputs, facts.contract)
-    found = drift(carrying, pair, seeds, look, run_seconds=1e-4)
+    found = drift(carrying, Both(), seeds, look, run_seconds=1e-4)
     assert looked == [False] * 49
     assert len(found.errors) == 50
     assert 0 < max(found.errors) < 1e-5
     assert " at step 1, " in found.note
     assert " at step 50" in found.note
-    assert "ended" in Drift((0.5, 0.25), "ort refused").note
+    ended = drift(carrying, Both(), seeds, look, 1e-4, deadly=[seeds[0].digest])
+    assert ended.note == "carry: no step could be run: a side died"
+    assert "ended there: ort refused" in Drift((0.5, 0.25), "ort refused").note
 
 
 # the state grows by a quarter where it is large, which no start does: states are left as in the seeds

@@ -131,6 +131,7 @@ def _learn_overflow(weighings: Sequence[Weighing], case: Case, referee: Referee,
         size = draws.largest_input(case)
         overflows, is_extreme = overflows and size > largest**0.25, size > largest**0.5
     for w in weighings:
+        w.is_wider = largest < precision("float64").largest
         w.set_overflow(overflows, is_extreme=is_extreme)
 
 

@@ -90,6 +90,7 @@ class Weighing:
         self.exact_shape = exact.shape
         self.at = question.offending()
         self.overflows, self.is_extreme = False, False
+        self.is_wider = True  # the referee's range is wider than the working precision's
 
     @property
     def is_settled(self) -> bool:
@@ -373,7 +374,9 @@ class NonfiniteWeighing(Weighing):
 
     def _excused(self) -> Flags:
         is_finite = self.exact == 0
-        excused: Flags = (self.reached_torch & self.reached_ort) | (self.overflows & is_finite)
+        excused: Flags = self.reached_torch & self.reached_ort
+        # a referee that is no wider overflows as torch does: its infinity is no answer
+        excused |= self.overflows & (is_finite | (not self.is_wider))
         # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
         excused |= is_finite & (self.torch != 0)
         # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN

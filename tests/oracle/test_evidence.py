@@ -252,6 +252,24 @@ def test_torch_overflowing_in_half_precision_while_ort_computes_wider_is_inheren
     assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
 
 
+def test_an_overflow_of_double_precision_is_inherent_since_the_referee_overflows_too():
+    def forward(r, x):
+        return (r(np.cumsum(x, -1)[..., -1]),)
+
+    def backward(r, x):
+        return (r(np.cumsum(x[..., ::-1], -1)[..., -1]),)
+
+    largest = np.finfo(np.float64).max
+    verdict = only(judge(forward, backward, np.array([[largest, largest, -largest]]), dtype=np.float64))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
+
+    def wrong(r, x):
+        return (r(np.where(x > 5, np.inf, x)),)
+
+    verdict = only(judge(lambda r, x: (r(x),), wrong, np.array([1.0, 9.0]), dtype=np.float64))
+    assert (verdict.kind, verdict.grade) == (Kind.NONFINITE, Grade.BUG)
+
+
 def test_a_mask_of_the_largest_float_does_not_excuse_a_nan():
     lowest = float(np.finfo(np.float32).min)
 

@@ -136,8 +136,11 @@ def dim_words(dim: Dim) -> str:
     """Return the sizes that a dynamic dim may have, in words."""
     if dim.low == 0 and dim.high is None and dim.multiple_of == 1:
         return "any size"
-    high = "" if dim.high is None else dim.high
-    return f"{dim.low}..{high}" + (f", a multiple of {dim.multiple_of}" if dim.multiple_of > 1 else "")
+    return _span(dim.low, dim.high) + (f", a multiple of {dim.multiple_of}" if dim.multiple_of > 1 else "")
+
+
+def _span(low: int, high: int | None) -> str:
+    return f"{low} or more" if high is None else f"{low}..{high}"
 
 
 def size_text(low: int, high: int | None, multiple_of: int = 1, name: str = "") -> str:
@@ -252,7 +255,7 @@ def _rule_words(rule: Rule) -> str:
         return f"{rule.low} alone"
     parts = []
     if rule.low or rule.high is not None:
-        parts.append(f"{rule.low}..{'' if rule.high is None else rule.high}")
+        parts.append(_span(rule.low, rule.high))
     if rule.step > 1:
         parts.append(f"a multiple of {rule.step}" if rule.rest == 0 else f"a multiple of {rule.step} plus {rule.rest}")
     return ", ".join(parts)

@@ -30,8 +30,9 @@ from fuzzparity.sides.lint import lint
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.onnx_files import given_onnx, keep_outputs
 from fuzzparity.sides.ort_side import check_ort
-from fuzzparity.sides.shapes import AskedDims, asked_dims, contract_of, contract_without_model, static_dims
+from fuzzparity.sides.shapes import AskedDims, asked_dims, static_dims
 from fuzzparity.sides.state import load_state, state_digest
+from fuzzparity.sides.terms import contract_of, contract_without_model
 from fuzzparity.target import Target
 
 __all__ = ["Attempt", "BuildResult", "facts_without_model", "load_state", "make_build", "run_here"]
@@ -47,13 +48,15 @@ class BuildResult:
     notes: tuple[str, ...] = ()
 
 
-def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_here) -> BuildResult:
+def make_build(
+    loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_here, tries_other: bool = True
+) -> BuildResult:
     """Export the target, or take its given ONNX, and write `builds_folder/DIGEST`.
 
     `alone` runs each export: in a process of its own where the caller can fork, since one export may spoil the next
     (torch makes the second LSTM of a process static in silence). Raises `InvalidTarget` for a target that is wrong: an
     ONNX that cannot be read, inputs that torch refuses, names that do not fit. A sound target on which the exporter
-    fails is a result with an error.
+    fails is a result with an error; then `tries_other` lets the other exporter show whether it would work.
     """
     target = loaded.target
     check_ort(target.ort, loaded.folder)
@@ -64,7 +67,7 @@ def make_build(loaded: LoadedTarget, builds_folder: Path, *, alone: Alone = run_
         exported = Exported(given, "given")
     else:
         try:
-            made = export_twin(loaded, asked, alone)
+            made = export_twin(loaded, asked, alone, tries_other)
         finally:
             state.restore()  # an exporter runs forward, which may count in a buffer
         if isinstance(made, NotExported):

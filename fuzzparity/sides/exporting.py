@@ -26,13 +26,13 @@ from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.own_code import place_of_error, short, with_code
 from fuzzparity.sides.shapes import (
     AskedDims,
-    contract_of,
     dynamo_shapes,
     other_sample,
     static_dims,
     torchscript_axes,
 )
 from fuzzparity.sides.tensors import to_tensor
+from fuzzparity.sides.terms import contract_of
 from fuzzparity.sides.torch_side import site_of
 from fuzzparity.target import Export
 
@@ -71,18 +71,25 @@ def run_here(attempt: Callable[[], Attempt]) -> Attempt:
     return attempt()
 
 
-def export_twin(loaded: LoadedTarget, asked: AskedDims, alone: Alone) -> Exported | NotExported:
+def export_twin(
+    loaded: LoadedTarget, asked: AskedDims, alone: Alone, tries_other: bool = True
+) -> Exported | NotExported:
     """Export from the first seed, and once more from another sample when asked-for dims came out static.
 
-    Raises `InvalidTarget` for a module that the exporter cannot take at all.
+    `tries_other`: when that fails, see whether the other exporter would work. Raises `InvalidTarget` for a module that the exporter cannot take at all.
     """
     attempt = alone(lambda: _attempt(loaded, asked, loaded.seed))
     first = _unpacked(loaded, attempt)
     if isinstance(first, Refusal):
+        if not tries_other:
+            return NotExported(first, attempt.notes)
         return _by_the_other(loaded, asked, alone, first, attempt.notes)
     lost = _lost(loaded, asked, first)
     if not lost:
         return first
+    if isinstance(loaded.target.module, torch.export.ExportedProgram) and loaded.target.export.exporter == "dynamo":
+        fixed = "the dims of an ExportedProgram are fixed by torch.export.export: give it dynamic_shapes there"
+        return dataclasses.replace(first, notes=(*first.notes, fixed))
     sample = other_sample(asked, loaded.seed)
     shapes = ", ".join(f"{name}{list(shape)}" for name, shape in sample.shapes.items())
     again = f"exported again from {shapes}, since {', '.join(lost)} came out static from the first seed"

@@ -13,7 +13,8 @@ from fuzzparity.case import Case
 from fuzzparity.contract import Contract
 from fuzzparity.generate.understood import Line, understood
 from fuzzparity.sides.graph import GraphFacts, read_graph
-from fuzzparity.sides.shapes import asked_dims, contract_of
+from fuzzparity.sides.shapes import asked_dims
+from fuzzparity.sides.terms import contract_of
 from fuzzparity.target import Target
 
 I64, F32 = TensorProto.INT64, TensorProto.FLOAT

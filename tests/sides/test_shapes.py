@@ -21,13 +21,12 @@ from fuzzparity.sides.graph import GraphFacts, GraphInput
 from fuzzparity.sides.shapes import (
     Asked,
     asked_dims,
-    contract_of,
-    contract_without_model,
     dynamo_shapes,
     other_sample,
     static_dims,
     torchscript_axes,
 )
+from fuzzparity.sides.terms import contract_of, contract_without_model
 
 SEED = case(a=np.zeros((1, 4), np.float32), b=np.zeros((1, 4), np.float32))
 

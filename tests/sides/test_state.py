@@ -11,15 +11,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import case, loaded
+from onnx import TensorProto, helper
+from small_models import case, contract, loaded, model
 from torch import nn
 
+from fuzzparity import Ort
 from fuzzparity.errors import InvalidTarget
+from fuzzparity.execution import ORT
+from fuzzparity.oracle.judge import Oracle
+from fuzzparity.oracle.policy import Policy
 from fuzzparity.sides.conduct import observe, require_carry
 from fuzzparity.sides.guard import StateGuard
+from fuzzparity.sides.ort_side import OrtSide, open_ort
 from fuzzparity.sides.referee import Referee
-from fuzzparity.sides.shapes import asked_dims, contract_without_model
+from fuzzparity.sides.shapes import asked_dims
+from fuzzparity.sides.terms import contract_without_model
 from fuzzparity.sides.torch_side import TorchSide
+from fuzzparity.verdict import Kind, Realism
 
 ROW = np.ones((2, 3), np.float32)
 
@@ -306,6 +314,22 @@ def test_conduct_says_what_is_put_back_and_what_is_not() -> None:
     assert observe(loaded(nn.Linear(3, 2), {"x": ROW}), {}).notes == ()
 
 
+def test_an_ort_side_that_draws_random_numbers_is_unstable_and_not_numeric() -> None:
+    row = (TensorProto.FLOAT, ["n", 3])
+    nodes = [
+        helper.make_node("RandomNormalLike", ["x"], ["noise"]),
+        helper.make_node("Add", ["x", "noise"], ["y"]),
+    ]
+    drawing = open_ort(model(nodes, {"x": row}, {"y": row}).SerializeToString(), Ort(), contract(x="float32"))
+    assert isinstance(drawing, OrtSide)
+    side, one = TorchSide(loaded(nn.Identity(), {"x": ROW})), case(x=ROW)
+    oracle = Oracle(("y",), Policy(("y",), "float32", {}), lambda case: "", lambda case: Realism.NEAR)
+    expected, actual = side.run(one), drawing.run(one)
+    assert oracle.screen(expected, actual).kind is Kind.NUMERIC
+    judgement = oracle.judge(one, expected, actual, None, second=(side.run(one), drawing.run(one)))
+    assert [(verdict.kind, verdict.side) for verdict in judgement.verdicts] == [(Kind.UNSTABLE, ORT)]
+
+
 class Cell(nn.Module):
     def forward(self, x: torch.Tensor, state: torch.Tensor) -> dict[str, torch.Tensor]:
         state = 0.9 * state + x
@@ -319,8 +343,8 @@ class Cell(nn.Module):
 def test_a_carry_that_does_not_fit_is_said(carry: dict[str, str], said: str) -> None:
     one = loaded(Cell(), {"x": ROW, "state": ROW}, carry=carry)
     conduct = observe(one, {})
-    contract = contract_without_model(one.target, one.seed, asked_dims(one.target, one.seed))
+    terms = contract_without_model(one.target, one.seed, asked_dims(one.target, one.seed))
     with pytest.raises(InvalidTarget, match=said):
-        require_carry(one, conduct.names, conduct, contract)
+        require_carry(one, conduct.names, conduct, terms)
     fits = loaded(Cell(), {"x": ROW, "state": ROW}, carry={"stateN": "state"})
-    require_carry(fits, conduct.names, observe(fits, {}), contract)
+    require_carry(fits, conduct.names, observe(fits, {}), terms)

@@ -69,7 +69,7 @@ class Bench:
         from fuzzparity.sides.ort_side import open_ort
 
         def body() -> Execution:
-            side = open_ort(self.model, ort, self._spec.facts.contract)
+            side = open_ort(self.model, ort, self._spec.facts.contract, self._context.loaded.folder)
             if isinstance(side, Execution):
                 return side
             first = side.run(self.case)
@@ -109,10 +109,11 @@ class Bench:
 
         def body() -> Execution:
             with tempfile.TemporaryDirectory(prefix="fuzzparity-") as folder:
-                result = make_build(loaded, Path(folder))
+                result = make_build(loaded, Path(folder), tries_other=False)
                 if result.facts is None:
                     return Execution(ORT, Status.REFUSED, refusal=result.error, phase="load")
-                side = open_ort(Path(result.facts.build.folder) / "model.onnx", self.ort, result.facts.contract)
+                model = Path(result.facts.build.folder) / "model.onnx"
+                side = open_ort(model, self.ort, result.facts.contract, loaded.folder)
                 return side if isinstance(side, Execution) else side.run(self.case)
 
         return self._alone(body, ORT)

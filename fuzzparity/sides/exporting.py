@@ -76,7 +76,8 @@ def export_twin(
 ) -> Exported | NotExported:
     """Export from the first seed, and once more from another sample when asked-for dims came out static.
 
-    `tries_other`: when that fails, see whether the other exporter would work. Raises `InvalidTarget` for a module that the exporter cannot take at all.
+    `tries_other`: when that fails, see whether the other exporter would work. Raises `InvalidTarget` for a module that
+    the exporter cannot take at all.
     """
     attempt = alone(lambda: _attempt(loaded, asked, loaded.seed))
     first = _unpacked(loaded, attempt)

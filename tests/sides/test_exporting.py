@@ -11,9 +11,11 @@ from small_models import Conv, loaded
 from torch import nn
 
 from fuzzparity import Export
+from fuzzparity.case import Case
 from fuzzparity.explain.unbuilt import export_verdict
 from fuzzparity.sides.export import BuildResult, facts_without_model, make_build
 from fuzzparity.sides.own_code import own_place, place_of_error, places_in
+from fuzzparity.sides.pair import Pair, open_pair
 
 ROW = np.ones((2, 3), np.float32)
 TORCHSCRIPT = Export(exporter="torchscript", opset=17)
@@ -130,3 +132,30 @@ def test_the_users_own_line_is_the_innermost_outside_of_every_package() -> None:
         place = place_of_error(error)
         assert place is not None
         assert f"{Path(place[0]).name}:{place[1]}" == line("VALUE")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_exported_programs_keep_their_state_keywords_and_dims(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+
+        def forward(self, x: torch.Tensor, *, shift: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + shift
+
+    x, shift = torch.from_numpy(ROW), torch.ones(3)
+    shapes = {"x": {0: torch.export.Dim("n")}, "shift": None}
+    program = torch.export.export(Scaled().eval(), (x,), {"shift": shift}, dynamic_shapes=shapes)
+    target = loaded(program, {"x": ROW}, kwargs={"shift": shift}, dynamic_shapes={"x": {0: "n", 1: "w"}})
+    result = make_build(target, tmp_path)
+    notes = notes_of(result)
+    assert result.facts is not None
+    assert [dim.is_dynamic for dim in result.facts.contract.input("x").dims] == [True, False]
+    assert any("fixed by torch.export.export" in note for note in notes)
+    assert "asked to be dynamic, static in the ONNX model: x[1]" in notes
+    pair = open_pair(target, result.facts, Path(result.facts.build.folder))
+    assert isinstance(pair, Pair)
+    case = Case({"x": np.ones((5, 3), np.float32), "shift": np.zeros(3, np.float32)})
+    assert pair.run_torch(case).outputs[0].tolist() == pair.run_ort(case).outputs[0].tolist() == [[1.0, 2.0, 3.0]] * 5

@@ -21,10 +21,12 @@ from fuzzparity.corpus.records import KeptCase
 from fuzzparity.errors import InvalidCase, WorkerLost
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.explain.dataset import (
+    Done,
     Gathered,
     GatherSpec,
     Opening,
     Row,
+    Skipped,
     Taken,
     Validated,
     ValidateSpec,
@@ -32,13 +34,12 @@ from fuzzparity.explain.dataset import (
 )
 from fuzzparity.explain.records import REFEREE, TwinSpec
 from fuzzparity.finding import Suspect
-from fuzzparity.generate.ranges import InputRanges
+from fuzzparity.generate.ranges import InputRanges, Seen
 from fuzzparity.verdict import Realism
 from fuzzparity.work.alone import Exit
 
 _VALIDATE_JOB = "fuzzparity.explain.validating:validate"
 _GATHER_JOB = "fuzzparity.explain.gathering:gather"
-_BEHIND_ALL = 1 << 62  # as the case of a place: nothing more of that source
 _STOPPED = "stopped by Ctrl-C"
 
 
@@ -91,6 +92,7 @@ class _Stream:
     table: Validation
     opening: Opening | None = None
     after: tuple[int, int] | None = None
+    seen: dict[str, Seen] | None = None
     told: set[str] = field(default_factory=set)
 
     def run(self, spec: ValidateSpec) -> None:
@@ -100,13 +102,12 @@ class _Stream:
         try:
             while True:
                 self.opening = None
-                given = replace(spec, after=self.after)
+                given = replace(spec, after=self.after, seen=self.seen)
                 answer = pool.run(
                     _VALIDATE_JOB, given, limits=self.prepared.limits, label="validate", on_message=self._hear
                 )
                 if isinstance(answer, Validated):
                     self.table.ranges = answer.ranges
-                    self.table.skipped += answer.skipped
                     self.table.notes += answer.notes
                     return
                 assert isinstance(answer, Exit)
@@ -121,9 +122,11 @@ class _Stream:
     def _hear(self, message: Any) -> None:
         if isinstance(message, Opening):
             self.opening = message
-        elif isinstance(message, Row):
-            self.table.rows.append(message)
-            self.after = message.place
+        elif isinstance(message, Done):
+            self.table.rows.append(message.row)
+            self.after, self.seen = message.row.place, message.seen
+        elif isinstance(message, Skipped):
+            self.table.skipped.append(message.text)
         elif isinstance(message, Suspect):
             self._tell(message)
 
@@ -145,7 +148,7 @@ class _Stream:
             if side:
                 raise WorkerLost(f"the process that runs the data died with {exit_.text} on {where}\n{exit_.fault}")
             self.table.skipped.append(f"{where}: reading it ended the process with {exit_.text}")
-            self.after = (self.opening.source, _BEHIND_ALL)
+            self.after = (self.opening.source + 1, -1)  # in front of the first case of the next source
             return spec
         place = (self.opening.source, announced.sequence)
         self._tell_death(exit_, spec.twin, place)

@@ -15,7 +15,7 @@ import numpy as np
 from fuzzparity.case import Case
 from fuzzparity.contract import Contract
 from fuzzparity.explain.records import TwinSpec
-from fuzzparity.generate.ranges import InputRanges
+from fuzzparity.generate.ranges import InputRanges, Seen
 from fuzzparity.verdict import GRADES, PRECEDENCE, Kind
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -72,6 +72,22 @@ class ValidateSpec:
     paths: tuple[str, ...] = ()
     own: bool = True  # the target's own seeds come first
     after: tuple[int, int] | None = None
+    seen: dict[str, Seen] | None = None  # of the values of those before
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Name a file that was skipped, and why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Report one input, with what has been seen of the values of the data."""
+
+    row: Row
+    seen: dict[str, Seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +123,6 @@ class Validated:
     """Close a run over validation data: what is known of the data as a whole."""
 
     ranges: tuple[InputRanges, ...] = ()
-    skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fuzzparity.case import Case, Lineage
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Execution
-from fuzzparity.explain.dataset import Opening, Row, Validated, ValidateSpec
+from fuzzparity.explain.dataset import Done, Opening, Row, Skipped, Validated, ValidateSpec
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Suspect, suspects_of
 from fuzzparity.generate.contract import SeedStatistics, SeedTally
@@ -36,21 +36,30 @@ class _Alike:
 
 
 def validate(context: Context, spec: ValidateSpec) -> Validated:
-    """Run every input of the data and send a `Row` for each; suspects of a bucket not met before go ahead of it."""
-    reader = SeedReader(
-        context.loaded,
-        spec.twin.facts.contract,
-        opening=lambda source, where: context.send(Opening(source, where)),
-    )
-    ranges = RangeTally(context.loaded.seed)
+    """Run every input of the data and report each; suspects of a bucket not met before go ahead of it."""
+    told = 0
+
+    def tell_skipped() -> None:
+        nonlocal told
+        for text in reader.skipped[told:]:
+            context.send(Skipped(text))
+        told = len(reader.skipped)
+
+    def opening(source: int, where: str) -> None:  # what is sent by now outlives a death in this source
+        tell_skipped()
+        context.send(Opening(source, where))
+
+    reader = SeedReader(context.loaded, spec.twin.facts.contract, opening=opening)
+    ranges = RangeTally(context.loaded.seed, spec.seen)
     work: _Validator | None = None
     after = Place(*spec.after) if spec.after is not None else None
     for found in reader.read(spec.paths, own=spec.own, after=after):
         ranges.add(found.case, found.where)
         if work is None:
             work = _Validator(context, spec, found.case)
-        context.send(work.row(found))
-    return Validated(ranges.ranges(), tuple(reader.skipped), (*reader.notes, *ranges.warnings))
+        context.send(Done(work.row(found), ranges.state))
+    tell_skipped()
+    return Validated(ranges.ranges(), (*reader.notes, *ranges.warnings))
 
 
 class _Validator:

@@ -66,11 +66,9 @@ class _Sums:
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Sum up one input of the data: by channel, and the items that look odd."""
+class Seen:
+    """Hold what was seen of one input of the data: sums by channel, and the items that look odd."""
 
-    first: Array
-    axis: int | None
     sums: list[_Sums] = field(default_factory=list)
     cases: int = 0
     swapped: int = 0
@@ -79,13 +77,29 @@ class _Tally:
     not_finite: int = 0
 
 
+@dataclass(slots=True)
+class _Tally:
+    """Compare one input of the data with the first seed's, which is no part of what was seen."""
+
+    first: Array
+    axis: int | None
+    seen: Seen
+
+
 class RangeTally:
     """Gather ranges from cases that come one by one and are not kept."""
 
-    def __init__(self, first: Case) -> None:
-        """Take the first seed, with which everything is compared."""
+    def __init__(self, first: Case, state: dict[str, Seen] | None = None) -> None:
+        """Take the first seed, with which everything is compared, and what another tally saw before."""
         self._tallies = {name: _tally(array) for name, array in first.inputs.items()}
+        for name, seen in (state or {}).items():
+            self._tallies[name].seen = seen
         self.count = 0
+
+    @property
+    def state(self) -> dict[str, Seen]:
+        """Return what was seen so far: small, so that it can be sent ahead of a death."""
+        return {name: tally.seen for name, tally in self._tallies.items()}
 
     def add(self, case: Case, where: str = "") -> None:
         """Take in one case of the data; `where` names it in warnings."""
@@ -118,25 +132,25 @@ def channel_axis(array: Array) -> int | None:
 def _tally(array: Array) -> _Tally:
     axis = channel_axis(array)
     count = array.shape[axis] if axis is not None else 1
-    return _Tally(array, axis, [_Sums() for _ in range(count)])
+    return _Tally(array, axis, Seen([_Sums() for _ in range(count)]))
 
 
 def _add(tally: _Tally, array: Array, where: str) -> None:
     if array.dtype.kind == "c" or not array.size:
         return
-    tally.cases += 1
-    parts = _channels(array, tally.axis, len(tally.sums))
-    tally.swapped += _is_swapped(tally.first, array)
+    tally.seen.cases += 1
+    parts = _channels(array, tally.axis, len(tally.seen.sums))
+    tally.seen.swapped += _is_swapped(tally.first, array)
     if parts is None:
-        parts = [array] * len(tally.sums)
-    for sums, part in zip(tally.sums, parts, strict=True):
+        parts = [array] * len(tally.seen.sums)
+    for sums, part in zip(tally.seen.sums, parts, strict=True):
         sums.add(part)
     if is_float(array.dtype):
-        tally.not_finite += not np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float32)).all()
+        tally.seen.not_finite += not np.isfinite(array if array.dtype.kind == "f" else array.astype(np.float32)).all()
     if array.size > 1 and array.ndim >= 2 and (array.reshape(-1)[0] == array).all():
-        tally.constants += 1
-        if where and len(tally.constant) < 3:
-            tally.constant.append(where)
+        tally.seen.constants += 1
+        if where and len(tally.seen.constant) < 3:
+            tally.seen.constant.append(where)
 
 
 def _channels(array: Array, axis: int | None, count: int) -> list[Array] | None:
@@ -162,12 +176,12 @@ def _is_swapped(first: Array, array: Array) -> bool:
 
 def _ranges(name: str, tally: _Tally) -> InputRanges:
     first = _tally(tally.first)
-    parts = _channels(tally.first, first.axis, len(first.sums)) or [tally.first]
-    for sums, part in zip(first.sums, parts, strict=True):
+    parts = _channels(tally.first, first.axis, len(first.seen.sums)) or [tally.first]
+    for sums, part in zip(first.seen.sums, parts, strict=True):
         sums.add(part)
-    names = ("all",) if tally.axis is None else tuple(map(str, range(len(tally.sums))))
-    spans = tuple(sums.span for sums in first.sums)
-    data = tuple(sums.span for sums in tally.sums)
+    names = ("all",) if tally.axis is None else tuple(map(str, range(len(tally.seen.sums))))
+    spans = tuple(sums.span for sums in first.seen.sums)
+    data = tuple(sums.span for sums in tally.seen.sums)
     return InputRanges(name, names, spans, data, tuple(_warnings(name, tally, spans, data)))
 
 
@@ -183,18 +197,29 @@ def _warnings(name: str, tally: _Tally, first: Sequence[Span], data: Sequence[Sp
     found = []
     if is_float(tally.first.dtype) and tally.first.ndim >= 3:
         found += _scale_warnings(name, _whole(first), _whole(data))
-    if tally.swapped:
+    if tally.seen.swapped:
         found.append(
-            f"{name}: in {tally.swapped} of {tally.cases} inputs the channels stand where the first seed, "
+            f"{name}: in {tally.seen.swapped} of {tally.seen.cases} inputs the channels stand where the first seed, "
             f"{list(tally.first.shape)}, has height or width: the layout looks swapped"
         )
-    if tally.constants and tally.cases > 1:
+    if tally.seen.constants and tally.seen.cases > 1 and _varies(tally.first):
         what = "hold one value only" if is_float(tally.first.dtype) or tally.first.ndim > 2 else "are all padding"
-        where = f" ({', '.join(tally.constant)}{', ...' if tally.constants > len(tally.constant) else ''})"
-        found.append(f"{name}: {tally.constants} of {tally.cases} inputs {what}{where if tally.constant else ''}")
-    if tally.not_finite:
-        found.append(f"{name}: {tally.not_finite} of {tally.cases} inputs hold NaN or infinity")
+        where = (
+            f" ({', '.join(tally.seen.constant)}{', ...' if tally.seen.constants > len(tally.seen.constant) else ''})"
+        )
+        found.append(
+            f"{name}: {tally.seen.constants} of {tally.seen.cases} inputs {what}{where if tally.seen.constant else ''}"
+        )
+    if tally.seen.not_finite:
+        found.append(f"{name}: {tally.seen.not_finite} of {tally.seen.cases} inputs hold NaN or infinity")
     return found
+
+
+def _varies(first: Array) -> bool:
+    """Tell whether blank data says anything: not of masks and types, nor where the first seed is blank itself."""
+    if first.size < 2 or (first.reshape(-1)[0] == first).all():
+        return False
+    return is_float(first.dtype) or bool(first.max() > 1)
 
 
 def _scale_warnings(name: str, first: Span, data: Span) -> list[str]:

@@ -38,7 +38,7 @@ def _program(loaded: LoadedTarget) -> Any:
         return given
     module = _as_module(given)
     args, kwargs = _arguments(loaded)
-    shapes = dynamo_shapes(asked_dims(loaded.target, loaded.seed), loaded.call, module.forward)
+    shapes = dynamo_shapes(asked_dims(loaded.target, loaded.seed), loaded.call, module.forward, takes_names=False)
     return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
 
 

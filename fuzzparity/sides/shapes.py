@@ -136,16 +136,17 @@ def _bound(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def dynamo_shapes(asked: AskedDims, call: Call, forward: Callable[..., Any]) -> Any:
+def dynamo_shapes(asked: AskedDims, call: Call, forward: Callable[..., Any], *, takes_names: bool = True) -> Any:
     """Return `dynamic_shapes` for torch.export: by forward's parameters, in the structure of the call.
 
     A Size becomes a hint with its ends: a Dim raises when the exporter narrows it, a hint is narrowed and exported.
+    `takes_names`: torch.onnx.export does, and turns a name into a hint; torch.export does not.
     """
     if not asked:
         return None
 
     def of(name: str) -> dict[int, Any] | None:
-        return {dim: _dynamo_entry(one) for dim, one in asked[name].items()} if name in asked else None
+        return {dim: _dynamo_entry(one, takes_names) for dim, one in asked[name].items()} if name in asked else None
 
     by_parameter = call.parameters(forward, of)
     if by_parameter is not None:
@@ -154,11 +155,11 @@ def dynamo_shapes(asked: AskedDims, call: Call, forward: Callable[..., Any]) -> 
     return (*args, *kwargs.values())
 
 
-def _dynamo_entry(asked: Asked) -> Any:
-    if not isinstance(asked.entry, Size):
+def _dynamo_entry(asked: Asked, takes_names: bool) -> Any:
+    if not isinstance(asked.entry, Size | str):
         return asked.entry
     if asked.low == 0 and asked.high is None:
-        return asked.name or TorchDim.DYNAMIC
+        return asked.name if asked.name and takes_names else TorchDim.DYNAMIC
     return TorchDim.DYNAMIC(min=asked.low or None, max=asked.high)
 
 

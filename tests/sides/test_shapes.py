@@ -73,6 +73,7 @@ def test_a_size_becomes_a_hint_and_names_stay_names() -> None:
     assert dynamo_shapes(asked, call, lambda a, *rest: a) == {"a": shapes["p"], "rest": (None,)}
     assert dynamo_shapes(asked, call, torch.relu) == (shapes["p"], None)
     assert torchscript_axes(asked) == {"a": {0: "n", 1: "a_dim_1"}}
+    assert dynamo_shapes(asked, call, lambda p, b: p, takes_names=False)["p"][0] is Dim.DYNAMIC
     assert dynamo_shapes({}, call, lambda a: a) is None
 
 

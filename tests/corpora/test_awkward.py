@@ -21,6 +21,7 @@ NAMES = [
     for name, made in inspect.getmembers(awkward, inspect.isfunction)
     if made.__module__ == "awkward" and inspect.signature(made).return_annotation == "Target"
 ]
+CASES = 300
 SAID = {  # what a user must be told about a target
     "dropped_by_export": "the ONNX model does without input unused",
     "fewer_onnx_inputs": "the ONNX model does without input unused",
@@ -43,7 +44,7 @@ class Ended:
 def fuzz(name: str, folder: Path) -> Ended:
     """Run a short campaign on a target, in a folder of its own."""
     folder.mkdir()
-    options = ["--cases", "300", "--workers", "1", "--rng-seed", "7", "--json", "out.json"]
+    options = ["--cases", str(CASES), "--workers", "1", "--rng-seed", "7", "--json", "out.json"]
     ended = subprocess.run(
         [sys.executable, "-m", "fuzzparity", "fuzz", f"{awkward.__file__}:{name}", *options],
         cwd=folder,
@@ -83,6 +84,6 @@ def test_an_awkward_target_is_fuzzed_and_no_bug_is_called(name: str, campaigns: 
     bugs = [f"{found['kind']}: {found['headline']}" for found in ended.answer["findings"] if found["grade"] == "bug"]
     assert bugs == []
     assert ended.code == 0, ended.said
-    assert ended.answer["executions"] >= 300
+    assert sum(build["executions"] for build in ended.answer["builds"] or [ended.answer]) >= CASES
     assert ended.answer["rejected"] < ended.answer["executions"] / 2
     assert SAID.get(name, "") in ended.said

@@ -26,14 +26,14 @@ from fuzzparity.generate.rows import MOST_ROWS, Stack, why_not
 from fuzzparity.oracle.rows import RowLook, by_row, look_at_rows
 
 _PERIOD = 2  # every so many executions is a stack
-_SWEEP_PERIOD = 4  # while the sweep of classics goes on
+_SWEEP_PERIOD = 3  # while the sweep of classics goes on
 _RECHECK_EVERY = 64
 _RELATIVE_EVERY = 4
 _MOST_ALONE = 4  # rows of one stack that run alone for one reason
 _MOST_LOOKED = 32  # suspicious rows of one stack whose look-alikes are told apart
 _MOST_MARKS = 4096
 _WIDEN_AFTER = 16  # stacks that both sides took, before their number of rows is doubled again
-_MULTIPLY_ADDS = 1 << 22  # of one stack, as far as the size of the weights tells
+_MULTIPLY_ADDS = 1 << 23  # of one stack, as far as the size of the weights tells
 _MOST_GROWTH = 8  # times the elements of its input, that the output of a stack of full size may have
 _LEAST_ROWS = 4  # that a dear model still gets: the weights are read once for all of them
 _SLOW_SHARE = 0.25  # of the time limit of a run, that a stack may take

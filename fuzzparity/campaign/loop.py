@@ -227,6 +227,8 @@ class Campaign:
     def _worker_died(self, crew: Crew, slot: Slot, event: Died) -> None:
         """Take the death of a worker: a finding when a side was running, and the rest of its lease goes on."""
         announced = event.exit.announced
+        if not slot.is_ready and self._prepared.facts.contract.batch:
+            self._note_once("rows are not stacked: a worker died before it had proven them independent")
         lease, begun = crew.bury(slot, event.exit)
         self._counters.deaths += 1
         self._counters.executions += begun

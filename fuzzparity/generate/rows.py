@@ -155,7 +155,9 @@ class RowMaker:
                 for index, array in enumerate(parents[0])
             ]
             settled = scene.settle(arrays, keep_nonfinite=label == "nonfinite")
-        return None if settled is None else ([a if a.flags.c_contiguous else a.copy(order="C") for a in settled], groups)
+        return (
+            None if settled is None else ([a if a.flags.c_contiguous else a.copy(order="C") for a in settled], groups)
+        )
 
     def _bank(self, parents: Sequence[Sequence[Array]], rows: int) -> dict[int, Array] | None:
         """Return rows to start from: by input [rows, elements] in the working type, paired across inputs."""

@@ -73,7 +73,13 @@ def is_test_set(path: Path) -> bool:
 
 
 def first_arrays(path: Path) -> dict[str, Any]:
-    """Return the first item in a file by name, for a program that comes without inputs; `InvalidCase` otherwise."""
+    """Return the first item in a file or folder by name, for a program that comes without inputs.
+
+    `InvalidCase` when there is none. Arrays without a name are called "input", or "input_0", "input_1", ...
+    """
+    if path.is_dir() and not is_test_set(path):
+        inside = (one for one in sorted(path.rglob("*")) if is_test_set(one) or (one.is_file() and is_seed_file(one)))
+        path = next((one for one in inside if not is_test_set(one.parent)), path)
     for item in read_items(path, ()):
         if isinstance(item, Mapping):
             return {str(name): value for name, value in item.items()}
@@ -165,7 +171,7 @@ def _test_set(folder: Path, names: Sequence[str]) -> Iterator[Item]:
     tensors = [_tensor(path) for _, path in files]
     arrays = [numpy_helper.to_array(tensor) for tensor in tensors]
     named = {tensor.name: array for tensor, array in zip(tensors, arrays, strict=True)}
-    if len(named) == len(arrays) and all(name in names for name in named):
+    if len(named) == len(arrays) and all(named) and (not names or set(named) <= set(names)):
         yield named
     else:
         yield tuple(arrays)

@@ -18,6 +18,7 @@ from small_models import loaded
 
 from fuzzparity.contract import Contract, Dim, InputContract
 from fuzzparity.errors import InvalidCase, InvalidTarget
+from fuzzparity.sides.seed_files import first_arrays
 from fuzzparity.sides.seeds import Place, SeedReader
 
 ROW = np.ones((2, 3), np.float32)
@@ -206,6 +207,20 @@ def test_onnx_test_data_is_paired_by_name_or_by_position(tmp_path: Path) -> None
     reader = reader_of({"a": a, "b": b}, given)
     assert len(list(reader.read([tmp_path]))) == 1
     assert "keeps its data in another file" in reader.skipped[0]
+
+
+def test_the_first_item_of_a_file_or_folder_stands_for_a_program_without_inputs(tmp_path: Path) -> None:
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    (folder / "input_0.pb").write_bytes(numpy_helper.from_array(ROW, "x").SerializeToString())
+    assert list(first_arrays(folder)) == ["x"]
+    assert list(first_arrays(tmp_path)) == ["x"]
+    np.save(tmp_path / "a.npy", ROW)
+    assert list(first_arrays(tmp_path)) == ["input"]
+    torch.save((torch.ones(1), torch.ones(2)), tmp_path / "b.pt")
+    assert list(first_arrays(tmp_path / "b.pt")) == ["input_0", "input_1"]
+    with pytest.raises(InvalidCase, match="there is no file"):
+        first_arrays(tmp_path / "absent")
 
 
 def save_pictures(folder: Path) -> None:

@@ -42,7 +42,7 @@ TARGETS = {
     "too many inputs": (
         "import torch\nfrom fuzzparity import Target\n"
         "target = lambda: Target(module=torch.nn.ReLU(), inputs={'x': torch.ones(2), 'y': torch.ones(2)})",
-        "refuses its own inputs",
+        "does not take this call",
     ),
     "onnx is text": (
         "import torch\nfrom fuzzparity import Target\n"

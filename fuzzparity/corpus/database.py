@@ -193,8 +193,9 @@ class Corpus(CorpusReader):
                 **{"stage": stage.value, "reproduced": int(confirmation.reproduced)},
                 **{"shown": confirmation.shown, "tries": confirmation.tries},
             }
-            if confirmation.verdict is not None and confirmation.reproduced:
+            if confirmation.verdict is not None:
                 columns |= rows.verdict_columns(confirmation.verdict)
+            if confirmation.verdict is not None and confirmation.reproduced:
                 columns |= self._executions(finding_id, confirmation.expected, confirmation.actual)
             self._update("findings", "finding_id", finding_id, columns)
 

@@ -19,7 +19,7 @@ from fuzzparity.explain.records import (
 )
 from fuzzparity.finding import Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
-from fuzzparity.verdict import Kind, Verdict
+from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR
 from fuzzparity.work.loader import Context
 
@@ -89,6 +89,15 @@ def _as_confirmed(suspect: Suspect, confirmation: Confirmation, executions: int)
     )
 
 
+def _of_lost(suspect: Suspect) -> Verdict | None:
+    """Return what remains of a suspect that did not come back: a hang was a busy machine, and no more than a note."""
+    verdict = suspect.verdict
+    if verdict.kind is not Kind.HANG:
+        return None
+    said = f"{verdict.headline}; alone and with more time it answers, so the machine was busy"
+    return replace(verdict, grade=Grade.NOTE, headline=said)
+
+
 def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
     """Run a suspect's case in fresh processes and count how often its bucket shows."""
     suspect = spec.suspect
@@ -105,6 +114,6 @@ def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
             found = found or (verdict, last)
     if found is None:
         assert last is not None
-        return Confirmation(0, tries, last.judgement, None, last.expected, last.actual)
+        return Confirmation(0, tries, last.judgement, _of_lost(suspect), last.expected, last.actual)
     verdict, pairing = found
     return Confirmation(shown, tries, pairing.judgement, verdict, pairing.expected, pairing.actual)

@@ -219,7 +219,7 @@ def test_a_twin_that_cannot_be_made_or_opened_is_one_confirmed_finding(tmp_path:
     assert said in ended.findings[0]["headline"]
     assert_whole(ended, ended.findings[0])
     assert ended.answer["executions"] == 0  # nothing can be fuzzed, --force or not
-    assert ended.seconds < 60
+    assert ended.seconds < 200
 
 
 def assert_whole(ended: Ended, found: dict) -> None:

@@ -116,6 +116,18 @@ def test_a_suspect_that_does_not_come_back_is_lost_and_not_minimized(prepared: P
     assert [type(message) for message in said] == [Confirmation]
 
 
+def test_a_hang_that_does_not_come_back_was_a_busy_machine(prepared: Prepared):
+    case = Case({"x": np.ones((2, 4), np.float32)})
+    verdict = Verdict(Kind.HANG, Grade.BUG, side=TORCH, site="run", headline="torch does not answer after 2 s")
+    build = prepared.facts.build.digest
+    suspect = Suspect(bucket_of(build, case, verdict), case, Lineage(), verdict, Realism.UNKNOWN)
+    outcome, _ = investigate(prepared, suspect)
+    assert not outcome.confirmation.reproduced
+    assert outcome.confirmation.verdict is not None
+    assert outcome.confirmation.verdict.grade is Grade.NOTE
+    assert "the machine was busy" in outcome.confirmation.verdict.headline
+
+
 def test_another_fault_met_while_minimizing_is_told_as_its_own(prepared: Prepared):
     values = np.linspace(4, 9, 21, dtype=np.float32).reshape(3, 7)  # a column too many hides wrong values
     (suspect,) = examine(prepared, Case({"x": values})).suspects

@@ -30,9 +30,10 @@ _TIMED_RUNS = 7
 class Bench:
     """Call arbiters on one case of one build."""
 
-    def __init__(self, context: Context, spec: TwinSpec, case: Case) -> None:
-        """Bind to a build; nothing is opened here."""
+    def __init__(self, context: Context, spec: TwinSpec, case: Case, longest_seconds: float = LONGEST_SECONDS) -> None:
+        """Bind to a build; nothing is opened here. No arbiter runs for longer than `longest_seconds`."""
         self.case = case
+        self._longest_seconds = longest_seconds
         self._context = context
         self._spec = spec
         self._target = context.loaded.target
@@ -204,5 +205,5 @@ class Bench:
             map_path=map_of(self._context),
             limits=self._context.limits,
             on_message=on_message,
-            total_seconds=LONGEST_SECONDS,
+            total_seconds=self._longest_seconds,
         )

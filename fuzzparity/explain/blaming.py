@@ -14,13 +14,14 @@ from fuzzparity.blame import decide as words
 from fuzzparity.blame.decide import Votes, decide
 from fuzzparity.blame.witness import sides_with
 from fuzzparity.case import Case
-from fuzzparity.execution import ORT, TORCH, Execution
-from fuzzparity.explain.arbiters import Bench
+from fuzzparity.execution import ORT, TORCH, Execution, Status
+from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.oracle.regions import only
 from fuzzparity.oracle.where import counted
 from fuzzparity.target import Export
 from fuzzparity.verdict import Attribution, Grade, Kind, Statement, Verdict
+from fuzzparity.work.limits import CONFIRM_FACTOR
 from fuzzparity.work.loader import Context
 
 BLAMED_KINDS = frozenset(
@@ -60,7 +61,10 @@ def blamed(
     """
     if not may_blame(verdict) or not spec.is_built:
         return verdict
-    inquiry = _Inquiry(Bench(context, spec, case), spec, verdict, expected, actual, time.monotonic() + seconds)
+    # what hangs needs no longer to be seen than it took to be confirmed
+    is_hang = verdict.kind is Kind.HANG
+    longest = min(LONGEST_SECONDS, CONFIRM_FACTOR * context.limits.run_seconds) if is_hang else LONGEST_SECONDS
+    inquiry = _Inquiry(Bench(context, spec, case, longest), spec, verdict, expected, actual, time.monotonic() + seconds)
     inquiry.ask_all()
     votes = inquiry.votes()
     blame, how = decide(votes)
@@ -172,16 +176,16 @@ class _Inquiry:
         if not self._has_time:
             return ""
         answer = run()
-        side = "" if _is_no_vote(arbiter, answer) else self._sides(answer)
+        side = "" if self._is_no_vote(arbiter, answer) else self._sides(answer)
         said = answer.refusal.said[:200] if answer.refusal is not None else answer.status.value
         self._said[arbiter] = Statement(arbiter, side, said, answer.seconds)
         return side
 
-
-def _is_no_vote(arbiter: str, answer: Execution) -> bool:
-    """Tell whether an arbiter failed for a reason of its own: it could not be made, or lacks an operator."""
-    if answer.is_ok:
-        return False
-    if arbiter == words.REFERENCE:
-        return True  # a specification that raises may lack an operator or a type: only its answers count
-    return answer.phase == "load" and arbiter != words.UNOPTIMIZED
+    def _is_no_vote(self, arbiter: str, answer: Execution) -> bool:
+        """Tell whether an arbiter failed for a reason of its own: it could not be made, or lacks an operator."""
+        if answer.is_ok:
+            return False
+        if arbiter == words.REFERENCE:
+            # a specification that raises may lack an operator or a type; one that hangs as ORT does has answered
+            return not (answer.status is Status.HANG and self._verdict.kind is Kind.HANG)
+        return answer.phase == "load" and arbiter != words.UNOPTIMIZED

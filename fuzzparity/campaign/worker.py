@@ -79,15 +79,16 @@ class Worker:
         counters = Counters()
         started = time.monotonic()
         for index in range(lease.executions):
-            if index < lease.skip:
-                self._pass()
-                continue
-            if not self._spec.is_deterministic and time.monotonic() - started > lease.seconds:
+            is_passed = index < lease.skip
+            if not (is_passed or self._spec.is_deterministic) and time.monotonic() - started > lease.seconds:
                 break
             try:
-                self._turn(counters)
+                if is_passed:
+                    self._pass()
+                else:
+                    self._turn(counters)
             except MemoryError:  # the child's own limit, met between runs: the case is given up
-                counters.rejected += 1
+                counters.rejected += not is_passed
         if counters.hits:
             self._context.send(Hits(counters.hits))
         return LeaseDone(

@@ -169,10 +169,11 @@ class RowMaker:
             for index, parts in bank.items():
                 place = self.places[index]
                 assert place is not None
+                # rows first: many rows of a small parent, at the sizes of a large one, may be more than memory holds
+                rows_of = np.take(parent[index], range(count), axis=place)
                 shape = list(first[index].shape)
-                shape[place] = parent[index].shape[place]
-                fitted = self._scene.fitted(index, parent[index], tuple(shape))
-                parts.append(self._flattened(index, np.take(fitted, range(count), axis=place), count))
+                shape[place] = count
+                parts.append(self._flattened(index, self._scene.fitted(index, rows_of, tuple(shape)), count))
         if not kept or not all(bank[index][0].shape[1] for index in self._changing):
             return None
         return {index: parts[0] if len(parts) == 1 else np.concatenate(parts) for index, parts in bank.items()}

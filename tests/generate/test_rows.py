@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 from contracts import contracts, seed_for
 from hypothesis import HealthCheck, given, settings
@@ -69,6 +71,21 @@ def test_rows_differ_from_one_another_and_reach_from_the_smallest_to_the_largest
     assert ((rows > 0.4999) & (rows < 0.5001) & (rows != 0.5)).any()
     assert max(stack.rows for stack in wild) == 256
     assert len({stack.rows for stack in wild}) > 3
+
+
+def test_many_rows_of_a_small_parent_are_never_all_made_as_large_as_another():
+    image = InputContract("x", "float32", (Dim(2, "batch"), Dim(3), Dim(8, "height"), Dim(8, "width")))
+    contract = Contract((image,), batch="batch")
+    generator = Generator(contract, [Case({"x": np.ones((2, 3, 8, 8), np.float32)})], 0)
+    assert generator.stacker is not None
+    large, many = np.ones((1, 3, 500, 500), np.float32), np.ones((5000, 3, 1, 1), np.float32)
+    tracemalloc.start()
+    made = generator.stacker.maker.make([[large], [many]], 4, "recipe", Rng(0, 0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert made is not None
+    assert made[0][0].shape == (4, 3, 500, 500)
+    assert peak < 64 * large.nbytes  # 5000 rows of that size are 15 GB
 
 
 def test_the_same_chance_gives_the_same_stacks():

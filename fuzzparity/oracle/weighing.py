@@ -356,7 +356,9 @@ class NonfiniteWeighing(Weighing):
         self.torch, self.ort = pattern(values[0]), pattern(values[1])
         self.exact = pattern(as_float64(exact).reshape(-1)[self.at])
         self.reached_torch, self.reached_ort = self.exact == self.torch, self.exact == self.ort
-        self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch).any())
+        # the exact answer is an infinity of the inputs' own: one that an overflow made on the way may have met it
+        self.may_meet = (self.exact >= 2) & (not is_finite)
+        self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch | self.may_meet).any())
 
     @property
     def is_settled(self) -> bool:
@@ -381,6 +383,7 @@ class NonfiniteWeighing(Weighing):
         excused |= is_finite & (self.torch != 0)
         # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN
         excused |= (self.overflows or self.is_extreme) & (self.torch != self.exact)
+        excused |= self.overflows & self.may_meet & (self.ort != 0)  # ORT's may as well, by another order of a sum
         return excused
 
     def answer(self, count: int) -> Answer:

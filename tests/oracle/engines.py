@@ -54,7 +54,8 @@ class NumpyReferee:
     def peak(self, case):
         rounding = Rounding(np.float64)
         self._run(case, rounding)
-        return max([rounding.peak] + [float(np.abs(x).max()) for x in case.inputs.values() if x.size])
+        sizes = [np.abs(x.astype(np.float64)) for x in case.inputs.values()]
+        return max([rounding.peak, *(float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes)])
 
 
 def run(function: Function, case: Case, side: str, dtype=np.float32) -> Execution:

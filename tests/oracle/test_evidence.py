@@ -270,6 +270,21 @@ def test_an_overflow_of_double_precision_is_inherent_since_the_referee_overflows
     assert (verdict.kind, verdict.grade) == (Kind.NONFINITE, Grade.BUG)
 
 
+def test_an_infinity_that_meets_one_of_an_overflow_is_inherent_in_any_order_of_a_sum():
+    def forward(r, x):
+        return (r(np.cumsum(x, -1)[..., -1]),)
+
+    def backward(r, x):
+        return (r(np.cumsum(x[..., ::-1], -1)[..., -1]),)
+
+    half = float(np.finfo(np.float32).max) * 0.75
+    verdict = only(judge(backward, forward, np.array([[half, half, -np.inf]], np.float32)))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
+    # far from the largest float, NaN for an infinity is what it looks like
+    verdict = only(judge(forward, lambda r, x: (x[..., 0] * np.nan,), np.array([[1.0, 2.0, -np.inf]], np.float32)))
+    assert (verdict.kind, verdict.grade) == (Kind.NONFINITE, Grade.BUG)
+
+
 def test_a_mask_of_the_largest_float_does_not_excuse_a_nan():
     lowest = float(np.finfo(np.float32).min)
 

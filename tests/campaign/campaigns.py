@@ -110,7 +110,7 @@ def run(folder: Path, *arguments: object, timeout: float = 240.0) -> Ended:
     running = Running(folder, *arguments)
     try:
         ended = running.wait(timeout)
-        assert running.left(5.0) == [], "processes were left"
+        assert running.left(15.0) == [], "processes were left"
         return ended
     finally:
         running.end()

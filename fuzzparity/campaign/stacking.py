@@ -37,18 +37,18 @@ _MULTIPLY_ADDS = 1 << 23  # of one stack, as far as the size of the weights tell
 _MOST_GROWTH = 8  # times the elements of its input, that the output of a stack of full size may have
 _LEAST_ROWS = 4  # that a dear model still gets: the weights are read once for all of them
 _SLOW_SHARE = 0.25  # of the time limit of a run, that a stack may take
-_JUDGED_ALWAYS = 2
+_JUDGED_ALWAYS = 2  # of one look, before only powers of four are
 
 
 @dataclass(slots=True)
 class Mark:
-    """Count stacks that look the same, and hold the findings that their rows gave alone."""
+    """Count cases or stacks that look the same before evidence, and hold the findings that the last full look gave."""
 
     met: int = 0
     findings: tuple[str, ...] = ()
 
     def is_due(self) -> bool:
-        """Count one more, and tell whether its row should run alone: the first two, then each power of four."""
+        """Count one more, and tell whether it gets a full look: the first two, then each power of four."""
         self.met += 1
         return self.met <= _JUDGED_ALWAYS or (not self.met & (self.met - 1) and self.met.bit_length() % 2 == 1)
 

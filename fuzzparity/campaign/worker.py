@@ -8,7 +8,6 @@ sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
-from fuzzparity.campaign.stacking import Counters, Stacking, Stepped
+from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
@@ -26,10 +25,10 @@ from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.relations import RefusalTally
+from fuzzparity.oracle.rows import decades_of
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
-_JUDGED_ALWAYS = 2  # repeats of one look-alike judged in full, before only powers of four are
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
 _MOST_LOOK_ALIKES = 4096
 
@@ -64,7 +63,7 @@ class Worker:
             if case.digest not in known_seeds and not (of_builds and not self._facts.contract.has_dtypes_of(case)):
                 self._generator.adopt(case, case_features)
         self._seen = Seen()
-        self._look_alikes: dict[str, _LookAlike] = {}
+        self._look_alikes: dict[str, Mark] = {}
         self._told: set[str] = set()
         self._refusals = RefusalTally()
         self._sequences = Sequences(carrying_of(context.loaded.target, self._facts), seeds, spec.rng_seed)
@@ -154,16 +153,14 @@ class Worker:
         self._sequences.note(proposal, expected, actual)
         return Stepped(screening.is_suspicious, look_alike.findings if look_alike is not None else ())
 
-    def _look_alike(self, proposal: Proposal, screened: Judgement) -> _LookAlike:
+    def _look_alike(self, proposal: Proposal, screened: Judgement) -> Mark:
         if len(self._look_alikes) >= _MOST_LOOK_ALIKES:
             self._look_alikes.clear()
-        return self._look_alikes.setdefault(_look_alike_key(proposal, screened), _LookAlike())
+        return self._look_alikes.setdefault(_look_alike_key(proposal, screened), Mark())
 
-    def _is_due(self, look_alike: _LookAlike, counters: Counters) -> bool:
+    def _is_due(self, look_alike: Mark, counters: Counters) -> bool:
         """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
-        look_alike.met += 1
-        met = look_alike.met
-        if met <= _JUDGED_ALWAYS or (not met & (met - 1) and met.bit_length() % 2):
+        if look_alike.is_due():
             return True
         counters.hit(look_alike.findings)
         return False
@@ -174,7 +171,7 @@ class Worker:
         expected: Execution,
         actual: Execution,
         second: tuple[Execution, Execution],
-        look_alike: _LookAlike,
+        look_alike: Mark,
         counters: Counters,
     ) -> Judgement:
         """Judge a suspicious case in full and report what is new."""
@@ -215,14 +212,6 @@ class Worker:
                 self._generator.adopt(corpus.case(digest), corpus.features_of(digest))
 
 
-@dataclass(slots=True)
-class _LookAlike:
-    """Count suspicious cases that look the same before evidence, and hold the findings the last full look gave."""
-
-    met: int = 0
-    findings: tuple[str, ...] = ()
-
-
 def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
     """Return what suspicious cases share when a full look at each would tell nothing new.
 
@@ -231,9 +220,7 @@ def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
     parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite)]
     for index, comparison in enumerate(screened.comparisons):
         if comparison.kind is not Kind.AGREE:
-            ratio = comparison.error_ratio
-            decades = "inf" if not np.isfinite(ratio) else str(int(np.log10(max(ratio, 1.0)) // 2))
-            parts.append(f"{index}:{comparison.kind.value}:{decades}")
+            parts.append(f"{index}:{comparison.kind.value}:{decades_of(comparison.error_ratio)}")
     return "|".join(parts)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,35 +162,8 @@ def _explain_table(
             except KeyboardInterrupt:
                 table.stopped = "stopped by Ctrl-C while the findings were minimized"
         exit_code = 128 + signal.SIGINT if table.stopped else int(table.has(Grade.BUG))
-        seconds, inputs = time.monotonic() - started, len(table.rows)
-        rejected = sum(row.kind == Kind.REJECTED for row in table.rows)
-        corpus.end_campaign(
-            campaign_id,
-            seconds=seconds,
-            executions=inputs,
-            inputs=inputs,
-            rejected=rejected,
-            exit_code=exit_code,
-            interrupted=bool(table.stopped),
-        )
-        result = CampaignResult(
-            campaign_id,
-            prepared.facts,
-            prepared.places.corpus,
-            prepared.places.crashes,
-            seconds,
-            setup_seconds,
-            inputs,
-            inputs,
-            rejected,
-            corpus.size,
-            tuple(docket.findings.values()),
-            frozenset(docket.new_ids),
-            exit_code,
-            docket.hits_here,
-            int(signal.SIGINT) if table.stopped else None,
-        )
-        return result, [], table
+        kinds = [row.kind for row in table.rows]
+        return _ended(docket, kinds, setup_seconds, exit_code, is_stopped=bool(table.stopped)), [], table
 
 
 def _examine_all(
@@ -212,34 +185,42 @@ def _examine_all(
             for name, found in examined
         ]
         exit_code = int(any(s.verdict.grade is Grade.BUG for _, found in examined for s in found.suspects))
-        rejected = sum(found.judgement.kind is Kind.REJECTED for _, found in examined)
-        seconds = time.monotonic() - started
-        corpus.end_campaign(
-            campaign_id,
-            seconds=seconds,
-            executions=len(named),
-            inputs=len(named),
-            rejected=rejected,
-            exit_code=exit_code,
-            interrupted=False,
-        )
-        result = CampaignResult(
-            campaign_id,
-            prepared.facts,
-            prepared.places.corpus,
-            prepared.places.crashes,
-            seconds,
-            setup_seconds,
-            len(named),
-            len(named),
-            rejected,
-            corpus.size,
-            tuple(docket.findings.values()),
-            frozenset(docket.new_ids),
-            exit_code,
-            docket.hits_here,
-        )
-        return result, explained
+        kinds = [found.judgement.kind for _, found in examined]
+        return _ended(docket, kinds, setup_seconds, exit_code), explained
+
+
+def _ended(
+    docket: Docket, kinds: Sequence[str], setup_seconds: float, exit_code: int, *, is_stopped: bool = False
+) -> CampaignResult:
+    """Store the end of an `explain` over inputs of these kinds, and return its result."""
+    prepared, corpus, seconds = docket.prepared, docket.corpus, docket.elapsed()
+    inputs, rejected = len(kinds), sum(kind == Kind.REJECTED for kind in kinds)
+    corpus.end_campaign(
+        docket.campaign_id,
+        seconds=seconds,
+        executions=inputs,
+        inputs=inputs,
+        rejected=rejected,
+        exit_code=exit_code,
+        interrupted=is_stopped,
+    )
+    return CampaignResult(
+        docket.campaign_id,
+        prepared.facts,
+        prepared.places.corpus,
+        prepared.places.crashes,
+        seconds,
+        setup_seconds,
+        inputs,
+        inputs,
+        rejected,
+        corpus.size,
+        tuple(docket.findings.values()),
+        frozenset(docket.new_ids),
+        exit_code,
+        docket.hits_here,
+        int(signal.SIGINT) if is_stopped else None,
+    )
 
 
 def examine(prepared: Prepared, case: Case) -> Examined:

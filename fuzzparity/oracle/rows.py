@@ -45,9 +45,13 @@ class RowLook:
         for index, comparison in enumerate(self.comparisons):
             kind, ratio = KINDS[comparison.kinds[row]], float(comparison.ratios[row])
             if kind is not Kind.AGREE:
-                decades = int(np.log10(max(ratio, 1.0)) // 2) if np.isfinite(ratio) else "inf"
-                parts.append(f"{index}:{kind.value}:{decades}")
+                parts.append(f"{index}:{kind.value}:{decades_of(ratio)}")
         return "|".join(parts)
+
+
+def decades_of(ratio: float) -> str:
+    """Return an error ratio's magnitude, two decades at a time."""
+    return str(int(np.log10(max(ratio, 1.0)) // 2)) if np.isfinite(ratio) else "inf"
 
 
 def by_row(output: Array, axis: int) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fuzzparity.sides.call import Call
+from fuzzparity.sides.exporting import as_module
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.quiet import quietly
 from fuzzparity.sides.shapes import asked_dims, dynamo_shapes
@@ -36,7 +36,7 @@ def _program(loaded: LoadedTarget) -> Any:
     given = loaded.target.module
     if isinstance(given, torch.export.ExportedProgram):
         return given
-    module = _as_module(given)
+    module = as_module(given)
     args, kwargs = _arguments(loaded)
     shapes = dynamo_shapes(asked_dims(loaded.target, loaded.seed), loaded.call, module.forward, takes_names=False)
     return torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -50,23 +50,15 @@ def traced(loaded: LoadedTarget) -> LoadedTarget:
     with quietly(), torch.no_grad():
         if kwargs:
             module = torch.jit.trace(
-                _as_module(loaded.module),
+                as_module(loaded.module),
                 example_kwarg_inputs={**dict(zip(loaded.target.inputs, args, strict=True)), **kwargs},
                 check_trace=False,
                 strict=False,
             )
         else:
-            module = torch.jit.trace(_as_module(loaded.module), args, check_trace=False, strict=False)
+            module = torch.jit.trace(as_module(loaded.module), args, check_trace=False, strict=False)
     return dataclasses.replace(loaded, module=module)
 
 
-def _as_module(given: Any) -> torch.nn.Module:
-    if isinstance(given, torch.nn.Module):
-        return given
-    wrapper = torch.nn.Module()
-    wrapper.forward = given
-    return wrapper.eval()
-
-
 def _arguments(loaded: LoadedTarget) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return Call.of(loaded.target).arguments([to_tensor(array) for array in loaded.seed.inputs.values()])
+    return loaded.call.arguments([to_tensor(array) for array in loaded.seed.inputs.values()])

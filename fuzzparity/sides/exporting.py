@@ -208,6 +208,11 @@ def _exportable(loaded: LoadedTarget) -> Any:
             "a ScriptModule cannot be exported by dynamo",
             "set export=Export(exporter='torchscript'), or give the nn.Module it was made from, or its ONNX file",
         )
+    return as_module(given)
+
+
+def as_module(given: Any) -> torch.nn.Module:
+    """Return a module as it is, and a module around any other callable."""
     if isinstance(given, torch.nn.Module):
         return given
     wrapper = torch.nn.Module()

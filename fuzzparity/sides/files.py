@@ -29,7 +29,7 @@ def load_program(path: Path) -> Any:
     except Exception as error:
         raise InvalidTarget(
             "torch",
-            f"{path} could not be loaded as a program: {type(error).__name__}: {_first_line(error)}",
+            f"{path} could not be loaded as a program: {type(error).__name__}: {first_line(error)}",
             "save it again with torch.export.save (.pt2) or torch.jit.save, by the same torch version",
             traceback.format_exc(),
         ) from None
@@ -59,6 +59,7 @@ def _weights(path: Path) -> str:
     return f"a {type(found).__name__}, not a program"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says, at most 300 characters."""
     text = str(error).strip().splitlines()
     return text[0][:300] if text else ""

@@ -21,7 +21,7 @@ import torch
 _SCALARS = (bool, int, float, complex, str, bytes, np.ndarray, np.generic, torch.dtype, torch.device)
 _CONTAINERS = (dict, list, set, collections.deque)
 _FROZEN = (tuple, frozenset)
-_OWN_TO_TORCH = frozenset(vars(torch.nn.Module()))  # what every module holds: hooks, registries, `training`
+OWN_TO_TORCH = frozenset(vars(torch.nn.Module()))  # what every module holds: hooks, registries, `training`
 _MOST_PLACES = 1 << 10  # outside modules, and of items in one container: an object that holds a data set is no cache
 _MOST_PARAMETER_BYTES = 64 << 20  # larger models are not copied for the sake of one that writes to its weights
 _SCRIPT_OWN = ("training", "_is_full_backward_hook")
@@ -158,9 +158,9 @@ class StateGuard:
             return
         if not part._buffers:
             self._boxes.append(_Box(part._buffers, "", inside, "buffer"))
-        self._boxes.append(_Box(vars(part), "", inside, skip=_OWN_TO_TORCH - {"training"}))
+        self._boxes.append(_Box(vars(part), "", inside, skip=OWN_TO_TORCH - {"training"}))
         for name, value in list(vars(part).items()):
-            if name not in _OWN_TO_TORCH:
+            if name not in OWN_TO_TORCH:
                 self._visit(value, inside + name)
 
 

@@ -14,6 +14,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, _get_all_tensors
 
 from fuzzparity.errors import InvalidTarget
+from fuzzparity.sides.files import first_line
 from fuzzparity.target import Target
 
 
@@ -29,7 +30,7 @@ def given_onnx(target: Target, folder: str) -> onnx.ModelProto | None:
         except (Exception, SystemExit) as error:
             raise InvalidTarget(
                 "onnx",
-                f"calling the target's onnx raised {type(error).__name__}: {_first_line(error)}",
+                f"calling the target's onnx raised {type(error).__name__}: {first_line(error)}",
                 "give a path, bytes, a ModelProto, or a callable that returns one of these",
                 traceback.format_exc(),
             ) from None
@@ -69,7 +70,7 @@ def _read_onnx(path: Path) -> onnx.ModelProto:
     except Exception as error:
         raise InvalidTarget(
             "onnx",
-            f"external data of {path} could not be read: {_first_line(error)}",
+            f"external data of {path} could not be read: {first_line(error)}",
             "save the model again with its data file",
             traceback.format_exc(),
         ) from None
@@ -87,7 +88,7 @@ def _parsed(data: bytes, what: str) -> onnx.ModelProto:
     except Exception as error:
         raise InvalidTarget(
             "onnx",
-            f"{what} is no ONNX model ({type(error).__name__}: {_first_line(error)})",
+            f"{what} is no ONNX model ({type(error).__name__}: {first_line(error)})",
             "give a file written by torch.onnx.export or onnx.save",
         ) from None
     if not model.opset_import or not model.HasField("graph"):
@@ -114,8 +115,3 @@ def keep_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProt
     del kept.graph.output[:]
     kept.graph.output.extend(by_name[name] for name in names)
     return kept
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0][:300] if text else ""

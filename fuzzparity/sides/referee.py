@@ -21,13 +21,12 @@ from torch.utils import _pytree
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
-from fuzzparity.sides.guard import StateGuard, is_plain_object
+from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, to_tensor
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 _MOST_WIDENED = 4096  # containers and objects that are looked into for tensors
-_OWN_TO_TORCH = frozenset(vars(torch.nn.Module()))
 _PLAIN_RUNS = 15  # without the mode, before both are compared again
 _NEARNESS = 1 / 32  # of an input's largest magnitude: evidence moves inputs by 8 eps at most, 1 / 128 in float16
 
@@ -239,7 +238,7 @@ def _widened_inside(value: Any, seen: set[int]) -> Any:
         value.double().cpu()
         for part in [] if isinstance(value, torch.jit.ScriptModule) else value.modules():
             for name, held in list(vars(part).items()):
-                if name not in _OWN_TO_TORCH:
+                if name not in OWN_TO_TORCH:
                     vars(part)[name] = _widened_inside(held, seen)
     elif isinstance(value, list):
         value[:] = [_widened_inside(held, seen) for held in value]

@@ -7,6 +7,7 @@ the contract like any case. Finite rows and rows with NaN or infinities are neve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -120,9 +121,9 @@ class RowMaker:
         return max(step, -(-max(self._axis.low, 1) // step) * step)
 
     def row_elements(self, arrays: Sequence[Array]) -> int:
-        """Return the input elements of one row of a parent."""
+        """Return the input elements of one row at a parent's sizes; a parent without rows has sizes as well."""
         return sum(
-            array.size // max(1, array.shape[place])
+            math.prod(array.shape[:place]) * math.prod(array.shape[place + 1 :])
             for array, place in zip(arrays, self.places, strict=True)
             if place is not None
         )

@@ -88,6 +88,20 @@ def test_many_rows_of_a_small_parent_are_never_all_made_as_large_as_another():
     assert peak < 64 * large.nbytes  # 5000 rows of that size are 15 GB
 
 
+def test_a_parent_without_rows_does_not_hide_how_large_its_rows_would_be():
+    image = InputContract("x", "float32", (Dim(2, "batch"), Dim(3), Dim(8, "height"), Dim(8, "width")))
+    contract = Contract((image,), batch="batch")
+    generator = Generator(contract, [Case({"x": np.ones((2, 3, 8, 8), np.float32)})], 0)
+    generator.begin(1)
+    assert generator.stacker is not None
+    none, few = np.ones((0, 3, 500, 500), np.float32), np.ones((2, 3, 1, 1), np.float32)
+    assert generator.stacker.maker.row_elements([none]) == 750_000
+    assert generator.stacker.maker.row_elements([few]) == 3
+    rng, lineage, most = Rng(0, 0), Lineage(), dict.fromkeys(("near", "recipe", "nonfinite"), 256)
+    found = [generator.stacker.stack(rng, most, lineage, "recipe", like=[none]) for _ in range(4)]
+    assert found == [None] * 4
+
+
 def test_the_same_chance_gives_the_same_stacks():
     first, again = stacks(MIXED, 10, 5), stacks(MIXED, 10, 5)
     assert [stack.case.digest for stack in first] == [stack.case.digest for stack in again]

@@ -94,6 +94,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """Hold what one of the user's metrics says of a case; `value` is None where it has no answer, `why` says why."""
+
+    metric: str
+    value: float | None = None
+    breaks: bool = False
+    shortfall: float = 0.0  # how far the value lies beyond its bound, in its own units
+    bound: str = ""  # "at least 1"
+    why: str = ""
+    output: str | None = None  # that it is about
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Hold what the arbiters said about one differing output; figures in units of the output."""
 
@@ -125,6 +138,11 @@ class Attribution:
     workaround: str = ""
     op: str = ""
     onnx_node: str = ""
+    fx_node: str = ""  # of the program that the exporter decomposed
+    module: str = ""  # path of the module that calls it: "encoder.layers.3.norm1"
+    source: str = ""  # "file:line" of the user's own code
+    place_how: str = ""  # how the place is known
+    is_guess: bool = False  # the place was found by structure and values, and not confirmed
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +170,7 @@ class Judgement:
     realism: Realism = Realism.UNKNOWN
     verdicts: tuple[Verdict, ...] = ()
     comparisons: tuple[Comparison, ...] = ()  # one for each output that could be compared
+    measures: tuple[Measure, ...] = ()  # one for each metric of the target
 
     @property
     def error_ratio(self) -> float:

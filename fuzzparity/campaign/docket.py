@@ -244,8 +244,8 @@ def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     """Return where a finding lies as far as verdict and ORT's own message tell."""
     index = verdict.comparison.index if verdict.comparison else None
     known = verdict.attribution
-    if known is not None and known.op:
-        return Where(op=known.op, onnx_node=known.onnx_node, output=verdict.output or "", index=index)
+    if known is not None and (known.op or known.fx_node or known.source):
+        return Where(known.op, known.onnx_node, known.fx_node, known.source, output=verdict.output or "", index=index)
     told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
     if told is None:
         return Where(output=verdict.output or "", index=index)

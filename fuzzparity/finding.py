@@ -131,6 +131,16 @@ IN_BATCH = "no row alone shows it"  # also the mutator's name in the lineage of 
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """Say which entry of the user's ledger of known issues a finding falls under; `is_fixed`: it should be gone."""
+
+    name: str
+    reason: str = ""
+    link: str = ""
+    is_fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Hold what is known of one finding; the database row and the `--json` object are made of it."""
 
@@ -154,3 +164,17 @@ class Finding:
     duplicate_of: str = ""
     ignored: bool = False
     note: str = ""
+    known: Known | None = None  # by the ledger as it is now; the database does not hold it
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether the user does not want to be failed by it: ignored, or known and not said to be fixed."""
+        return self.ignored or (self.known is not None and not self.known.is_fixed)
+
+    @property
+    def family(self) -> tuple[str, str, str, bool]:
+        """Return what stays of the bucket from build to build: kind, side, output, and whether the input is finite.
+
+        The site (a message, which versions reword) and the grade may change.
+        """
+        return self.bucket.kind, self.bucket.side, self.bucket.output, self.bucket.finite

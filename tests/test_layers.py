@@ -24,7 +24,10 @@ LAYERS = {
     "execution": 1,
     "verdict": 1,
     "finding": 1,
+    "known": 1,
     "contract": 1,
+    "values": 1,
+    "metrics": 1,
     "sides": 2,
     "generate": 2,
     "oracle": 2,
@@ -47,7 +50,17 @@ ENGINE_PACKAGES = {"sides", "blame", "probe"}
 # Modules elsewhere that must touch tensors, inside a function only; each needs a reason beside its name.
 LAZY_ENGINES: dict[str, str] = {}
 
-PUBLIC_NAMES = ["Export", "FuzzparityError", "InvalidCase", "InvalidTarget", "Ort", "Size", "Target", "Tolerance"]
+PUBLIC_NAMES = [
+    "Export",
+    "FuzzparityError",
+    "InvalidCase",
+    "InvalidTarget",
+    "Metric",
+    "Ort",
+    "Size",
+    "Target",
+    "Tolerance",
+]
 
 
 @dataclass(frozen=True)

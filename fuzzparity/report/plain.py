@@ -40,7 +40,7 @@ def finding_plain(content: ReproducerContent, place: Path) -> dict[str, Any]:
         "standalone": content.standalone,
         "contains": list(content.contains),
         "confidential": content.confidential,
-        "finding": {**as_plain(content.finding), "path": ""},
+        "finding": {key: value for key, value in as_plain(content.finding).items() if key != "known"} | {"path": ""},
         "expected": as_plain_execution(content.expected),
         "actual": as_plain_execution(content.actual),
         "phase": phase(content),
@@ -121,6 +121,7 @@ def finding_object(
         "path": finding.path if path is None else path,
         "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
         "looks_like": list(verdict.looks_like),
+        "known": finding.known.name if finding.known is not None else None,
     }
 
 

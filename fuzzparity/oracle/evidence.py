@@ -13,8 +13,12 @@ from typing import Protocol
 
 from fuzzparity.case import Array, Case
 from fuzzparity.oracle import draws
+from fuzzparity.oracle.nonfinite import NonfiniteWeighing
+from fuzzparity.oracle.numeric import NumericWeighing
 from fuzzparity.oracle.policy import precision
-from fuzzparity.oracle.weighing import OVERFLOW_MARGIN, Answer, Question, Weighing, weighing_of
+from fuzzparity.oracle.question import Answer, Question
+from fuzzparity.oracle.reach import ReachWeighing, ShapeWeighing
+from fuzzparity.oracle.weighing import OVERFLOW_MARGIN, Weighing
 from fuzzparity.verdict import Evidence, Grade, Kind
 
 DRAWS = 16  # of one-ulp and of eps-of-maximum changes: DESIGN, "Evidence"
@@ -114,6 +118,18 @@ def weigh(
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
     why = "the exact answer has another shape"
     return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
+
+
+def weighing_of(question: Question, exact: tuple[Array, ...], *, is_finite: bool) -> Weighing:
+    """Return the weighing that fits a question's kind."""
+    output = exact[question.position]
+    if question.kind is Kind.SHAPE:
+        return ShapeWeighing(question, output)
+    if question.kind is Kind.DECISION:
+        return ReachWeighing(question, output)
+    if question.kind is Kind.NONFINITE:
+        return NonfiniteWeighing(question, output, is_finite=is_finite)
+    return NumericWeighing(question, output)
 
 
 def _learn_overflow(weighings: Sequence[Weighing], case: Case, referee: Referee, working_dtype: str) -> None:

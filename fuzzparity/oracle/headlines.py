@@ -10,7 +10,7 @@ import math
 import signal
 
 from fuzzparity.execution import Execution, Status
-from fuzzparity.oracle.weighing import Answer
+from fuzzparity.oracle.question import Answer
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind
 
 NAMES = {"torch": "torch", "ort": "ORT"}

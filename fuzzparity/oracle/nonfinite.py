@@ -1,0 +1,72 @@
+"""Nonfinite: weigh patterns of NaN and infinity, where semantics stand against overflow.
+
+The idea: what NaN and Inf of the inputs make is semantics, on which engines must agree; what leaves the range of the
+working precision on the way is nobody's fault.
+"""
+
+from __future__ import annotations
+
+from fuzzparity.case import Array
+from fuzzparity.execution import ORT, TORCH
+from fuzzparity.oracle.compare import as_float64
+from fuzzparity.oracle.draws import EPS_OF_MAXIMUM
+from fuzzparity.oracle.question import Answer, Flags, Question, pattern
+from fuzzparity.oracle.weighing import OUT_OF_RANGE, SOURCE, Weighing
+from fuzzparity.verdict import Evidence, Grade
+
+
+class NonfiniteWeighing(Weighing):
+    """Weigh NaN and Inf patterns: semantics are a bug, an overflow of torch's own formulation is inherent."""
+
+    def __init__(self, question: Question, exact: Array, *, is_finite: bool) -> None:
+        super().__init__(question, exact)
+        self.is_finite = is_finite
+        values = as_float64(question.expected).reshape(-1)[self.at], as_float64(question.actual).reshape(-1)[self.at]
+        self.torch, self.ort = pattern(values[0]), pattern(values[1])
+        self.exact = pattern(as_float64(exact).reshape(-1)[self.at])
+        self.reached_torch, self.reached_ort = self.exact == self.torch, self.exact == self.ort
+        # the exact answer is an infinity of the inputs' own: one that an overflow made on the way may have met it
+        self.may_meet = (self.exact >= 2) & (not is_finite)
+        self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch | self.may_meet).any())
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether no further draw can change the answer."""
+        # with NaN or Inf in the inputs, draws change nothing: it is a question of semantics
+        return not self.is_finite or bool(self._excused().all())
+
+    def _take(self, test: str, output: Array) -> None:
+        values = as_float64(output).reshape(-1)[self.at]
+        # noise of eps times the maximum carries small values over the edge of a domain: no answer of theirs
+        if self.is_finite and test != EPS_OF_MAXIMUM:
+            kinds = pattern(values)
+            self.reached_torch |= kinds == self.torch
+            self.reached_ort |= kinds == self.ort
+
+    def _excused(self) -> Flags:
+        is_finite = self.exact == 0
+        excused: Flags = self.reached_torch & self.reached_ort
+        # a referee that is no wider overflows as torch does: its infinity is no answer
+        excused |= self.overflows & (is_finite | (not self.is_wider))
+        # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
+        excused |= is_finite & (self.torch != 0)
+        # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN
+        excused |= (self.overflows or self.is_extreme) & (self.torch != self.exact)
+        excused |= self.overflows & self.may_meet & (self.ort != 0)  # ORT's may as well, by another order of a sum
+        return excused
+
+    def answer(self, count: int) -> Answer:
+        """Return the answer after all draws."""
+        left = ~self._excused()
+        if not left.any():
+            is_torchs = bool(((self.torch != 0) & (self.exact == 0)).any())
+            is_precision = self.overflows or is_torchs
+            note = OUT_OF_RANGE if is_precision else "a singularity"
+            evidence = Evidence(source=SOURCE, draws=count, note=note)
+            return Answer(Grade.INHERENT, evidence, blame="precision" if is_precision else "none")
+        torch_right, ort_right = self.torch[left] == self.exact[left], self.ort[left] == self.exact[left]
+        far = tuple(side for side, right in ((TORCH, torch_right), (ORT, ort_right)) if not right.all())
+        note = "" if self.is_finite else "the inputs hold NaN or Inf: semantics"
+        evidence = Evidence(source=SOURCE, draws=count, far_sides=far, note=note)
+        side = far[0] if len(far) == 1 else ""
+        return Answer(Grade.BUG, evidence, side=side, blame=TORCH if side == TORCH else "unknown")

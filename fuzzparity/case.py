@@ -30,10 +30,12 @@ class Case:
     """Hold one set of named input tensors, in the order of `forward`.
 
     Arrays are numpy (bfloat16 and float8 by ml_dtypes) and must not be written to: both sides get copies. Two cases
-    are equal when names, dtypes, shapes and bytes are, NaN payloads included.
+    are equal when names, dtypes, shapes and bytes are, NaN payloads included. `label` is what rode along in the seed,
+    for metrics: no part of what the case is, and lost with the first change.
     """
 
     inputs: Mapping[str, Array] = field(repr=False)
+    label: Any = field(default=None, repr=False)
 
     @cached_property
     def digest(self) -> str:

@@ -7,6 +7,7 @@ imported; modules and tensors pass through as they are.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -74,6 +75,49 @@ POLICIES: dict[str, Tolerance] = {  # FACTS, "Policies by kind of output"; start
     "recurrent": Tolerance(atol=1e-3),
     "strict": Tolerance(atol=1e-5),
 }
+
+
+@_strict
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Hold the two sides to a bound on a figure of the task, such as "the top class agrees in every row".
+
+    `fn(inputs, expected, actual, label) -> number`: three dicts of name -> array (torch's outputs are `expected`), and
+    what rode along in the seed under "label", None where there is none; what it is given must not be written to. A
+    value below `at_least` or above `at_most` is a `decision` that differs. `output`: the output that it is about, if
+    it is about one. `fuzzparity.metrics` holds ready-made ones.
+    """
+
+    name: str
+    fn: Callable[[dict[str, Any], dict[str, Any], dict[str, Any], Any], Any]
+    at_least: float | None = None
+    at_most: float | None = None
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be called by name, and a metric without a bound."""
+        if not isinstance(self.name, str) or not self.name.isprintable() or not self.name.strip():
+            raise InvalidTarget("declare", f"a metric is named {self.name!r:.80}", "give it a name of a few letters")
+        if not callable(self.fn):
+            raise InvalidTarget(
+                "declare",
+                f"fn of metric {self.name!r} is {type(self.fn).__name__}, which cannot be called",
+                "give a callable (inputs, expected, actual, label) -> number",
+            )
+        bounds = {name: bound for name in ("at_least", "at_most") if (bound := getattr(self, name)) is not None}
+        if not bounds:
+            raise InvalidTarget(
+                "declare", f"metric {self.name!r} has no bound", "give at_least= or at_most=, or both, as numbers"
+            )
+        for name, bound in bounds.items():
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
+                raise InvalidTarget(
+                    "declare", f"{name} of metric {self.name!r} is {bound!r:.80}", "give a finite number"
+                )
+        if len(bounds) == 2 and bounds["at_least"] > bounds["at_most"]:
+            raise InvalidTarget(
+                "declare", f"metric {self.name!r} can have no value: {bounds}", "give at_least <= at_most"
+            )
 
 
 @_strict
@@ -152,6 +196,7 @@ class Target:
     seeds: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     read: Callable[[str], Mapping[str, Any] | Iterable[Mapping[str, Any]]] | None = None  # one file of the user's
     tolerances: Mapping[str, Tolerance | str] = field(default_factory=dict)  # by output or slice: "boxes[..., :4]"
+    metrics: Sequence[Metric] = ()  # figures of the task, with their bounds
     compare_where: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None  # output -> mask of what counts
     carry: Mapping[str, str] = field(default_factory=dict)  # output -> the input it becomes in the next step
     reset: Callable[[Any], None] | None = None  # how to reset a module that keeps state; called with the module
@@ -198,6 +243,17 @@ class Target:
                 raise InvalidTarget(
                     "declare", f"tolerance {policy!r} of {name!r} is no policy", f"policies: {', '.join(POLICIES)}"
                 )
+        self._require_metrics()
+
+    def _require_metrics(self) -> None:
+        given: Any = self.metrics
+        if not isinstance(given, (list, tuple)) or not all(isinstance(metric, Metric) for metric in given):
+            said = f"metrics is {type(given).__name__} {given!r:.80}"
+            raise InvalidTarget("declare", said, "give a list of Metric(name, fn, at_least=...)")
+        names = [metric.name for metric in given]
+        if len(set(names)) != len(names):
+            twice = ", ".join(sorted({repr(name) for name in names if names.count(name) > 1}))
+            raise InvalidTarget("declare", f"two metrics are named {twice}", "name each once: findings go by the name")
 
     @property
     def input_names(self) -> tuple[str, ...]:

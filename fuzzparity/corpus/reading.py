@@ -23,6 +23,7 @@ from fuzzparity.corpus.records import (
     DimCoverage,
     Payload,
     ProbeEntry,
+    Recheck,
     ResumeState,
     Snapshot,
     Statistics,
@@ -268,7 +269,28 @@ class CorpusReader:
                 facts=from_plain(TargetFacts, loads(campaign[0]["facts"])) if campaign else None,
                 environment=_environment(campaign[0]) if campaign else None,
                 ort=from_plain(Ort, loads(campaign[0]["ort"])) if campaign else Ort(),
+                rechecks=tuple(self.rechecks(finding_id)),
             )
+
+    def rechecks(self, finding_id: str | None = None) -> list[Recheck]:
+        """Return what became of findings (of one, or all) on later builds, oldest first."""
+        if not self._rows("select 1 from sqlite_master where name = 'rechecks'"):
+            return []  # a file of an earlier version, opened for reading
+        where, given = ("where finding_id = ?", [finding_id]) if finding_id else ("", [])
+        found = self._rows(f"select * from rechecks {where} order by recheck_id", given)
+        with rows.reading("the table rechecks"):
+            return [
+                from_plain(Recheck, {**row, "build": row["build_digest"], "environment": row["environment_digest"]})
+                for row in found
+            ]
+
+    def findings_of_other_builds(self, build_digest: str) -> list[tuple[Finding, TargetFacts | None]]:
+        """Return findings of every other build, the last seen first, each with what was known of its target."""
+        found = self._rows(
+            "select * from findings where build_digest != ? order by last_seen_at desc, rowid desc", [build_digest]
+        )
+        facts = {name: self.facts(name) for name in {row["first_campaign_id"] for row in found} if name}
+        return [(rows.finding_of(row), facts.get(row["first_campaign_id"])) for row in found]
 
     def coverage(self) -> list[DimCoverage]:
         """Return the sizes that stored cases hold, by input, rank and dim."""
@@ -361,10 +383,10 @@ class CorpusReader:
             temporary.unlink(missing_ok=True)
 
     def _case(self, digest: str) -> Case:
-        found = self._rows("select blob_sha256 from cases where digest = ?", [digest])
+        found = self._rows("select blob_sha256, label from cases where digest = ?", [digest])
         if not found:
             raise CorpusError(f"cases row {digest} is missing; `fuzzparity corpus verify` lists what is damaged")
-        return rows.load_case(self.db, digest, found[0]["blob_sha256"])
+        return rows.load_case(self.db, digest, found[0]["blob_sha256"], label=found[0]["label"])
 
     def _finding_row(self, finding_id: str) -> rows.Row:
         found = self._rows("select * from findings where finding_id = ?", [finding_id])

@@ -13,6 +13,7 @@ from typing import Any
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus import blobs, codec
+from fuzzparity.corpus.labels import label_of, label_text
 from fuzzparity.corpus.plain import dumps, from_plain, loads
 from fuzzparity.corpus.records import CaseRow, KeptCase
 from fuzzparity.corpus.schema import DATABASE_ERRORS, Database, now
@@ -74,7 +75,7 @@ def store_case(db: Database, kept: KeptCase, campaign_id: str, build: str, *, in
         "realism": str(kept.realism),
         "contract_breaking": int(kept.contract_breaking),
         "in_pool": int(in_pool),
-        "label": None if kept.label is None else dumps(kept.label),
+        "label": label_text(case.label if kept.label is None else kept.label),
         "added_at": now(),
         "blob_sha256": blob,
     }
@@ -86,11 +87,13 @@ def store_case(db: Database, kept: KeptCase, campaign_id: str, build: str, *, in
     return case.digest
 
 
-def load_case(db: Database, digest: str, blob: str, *, max_bytes: int = codec.MAX_BYTES) -> Case:
-    """Return a stored case; its blob and its content hash are verified."""
+def load_case(
+    db: Database, digest: str, blob: str, *, max_bytes: int = codec.MAX_BYTES, label: str | None = None
+) -> Case:
+    """Return a stored case, with its label if that is given; its blob and its content hash are verified."""
     with reading(f"cases row {digest}"):
         data = blobs.load(db, blob, max_bytes=max_bytes + codec.MAX_HEADER_BYTES)
-        case = Case(codec.decode(data, max_bytes=max_bytes))
+        case = Case(codec.decode(data, max_bytes=max_bytes), None if label is None else label_of(loads(label)))
         if case.digest != digest:
             raise CorpusError(f"its tensors have the content hash {case.digest}")
         return case

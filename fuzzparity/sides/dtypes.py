@@ -102,7 +102,8 @@ def cast_case(case: Case, seed: Case) -> Case:
     others = [name for name, dtype in wanted.items() if case.inputs[name].dtype != dtype]
     if not others or any(_kind(case.inputs[name].dtype) != _kind(wanted[name]) for name in others):
         return case
-    return Case({name: array.astype(wanted.get(name, array.dtype)) for name, array in case.inputs.items()})
+    cast = {name: array.astype(wanted.get(name, array.dtype)) for name, array in case.inputs.items()}
+    return Case(cast, case.label)
 
 
 def _cast(loaded: LoadedTarget, dtype: torch.dtype) -> torch.nn.Module:

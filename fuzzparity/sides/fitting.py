@@ -19,13 +19,14 @@ from fuzzparity.contract import Contract, Dim, InputContract
 from fuzzparity.errors import InvalidCase, InvalidTarget
 from fuzzparity.sides.call import Call
 from fuzzparity.sides.load import as_array
-from fuzzparity.sides.seed_files import Item
+from fuzzparity.sides.seed_files import LABEL, Item
 from fuzzparity.target import Target
 
 MOST_CASE_BYTES = 1 << 30
 _FAR_LARGER = 8  # times the batch of the first seed: then a file holds a validation set, not a batch
 _A_BATCH = 64  # rows that people run at once
 _MOST_PARTS = 1 << 17  # cases of one file
+_MOST_NESTED = 4  # levels of a label: boxes of images of a batch, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Fitting:
             lines.append(
                 f"inputs that the ONNX graph lacks were taken from the first seed in {counts['dropped']} item(s)"
             )
+        if counts["labels"]:
+            lines.append(f"the label of {counts['labels']} item(s) is no number, text, array or list of them: left out")
         return lines
 
     def cases(self, item: Item, *, divide: bool = False, by_onnx: bool = False) -> Iterator[Case]:
@@ -73,11 +76,22 @@ class Fitting:
         `divide`: an item with far more rows than the first seed becomes many cases. `by_onnx`: a tuple goes by the
         inputs of the ONNX graph.
         """
-        values = self._with_batch_axis(self._named(item, by_onnx))
+        values, label = self._with_batch_axis(self._named(item, by_onnx)), self._label(item, by_onnx)
         if divide and (batch := self._divisible(values)) is not None:
-            yield from map(self._case, self._parts(values, batch))
+            yield from (self._case(part, rows) for part, rows in self._parts(values, batch, label))
         else:
-            yield self._case(values)
+            yield self._case(values, label)
+
+    def _label(self, item: Item, by_onnx: bool) -> Any:
+        """Return what rode along in an item: under "label", or behind the inputs of a tuple; None when nothing did."""
+        if isinstance(item, tuple):
+            rest = () if by_onnx else item[len(self._seed.inputs) :]
+            given: Any = rest[0] if len(rest) == 1 else rest or None
+        else:
+            given = item.get(LABEL) if isinstance(item, Mapping) and LABEL not in self._seed.inputs else None
+        label = as_label(given)
+        self._counts["labels"] += label is None and given is not None
+        return label
 
     def _named(self, item: Item, by_onnx: bool) -> dict[str, Any]:
         names = list(self._seed.inputs)
@@ -150,7 +164,7 @@ class Fitting:
         is_larger = rows > max(_A_BATCH, _FAR_LARGER * batch.rows) if batch.is_dynamic else rows > batch.rows
         return batch if is_larger else None
 
-    def _parts(self, values: dict[str, Any], batch: Batch) -> Iterator[dict[str, Any]]:
+    def _parts(self, values: dict[str, Any], batch: Batch, label: Any) -> Iterator[tuple[dict[str, Any], Any]]:
         name, axis = next(iter(batch.axes.items()))
         rows = int(values[name].shape[axis])
         if rows > _MOST_PARTS * batch.rows:
@@ -161,13 +175,31 @@ class Fitting:
         for start in range(0, whole, batch.rows):
             self._counts["parts"] += 1
             part = slice(start, min(start + batch.rows, whole))
-            yield {
+            divided = {
                 name: value[(slice(None),) * batch.axes[name] + (part,)] if name in batch.axes else value
                 for name, value in values.items()
             }
+            is_by_row = isinstance(label, (list, np.ndarray)) and len(np.shape(label)) and len(label) == rows
+            yield divided, label[part] if is_by_row else label
 
-    def _case(self, values: Mapping[str, Any]) -> Case:
-        return Case({name: _as_input(name, value, self._seed.inputs[name]) for name, value in values.items()})
+    def _case(self, values: Mapping[str, Any], label: Any = None) -> Case:
+        inputs = {name: _as_input(name, value, self._seed.inputs[name]) for name, value in values.items()}
+        return Case(inputs, label)
+
+
+def as_label(value: Any, depth: int = 0) -> Any:
+    """Return a label as numbers, texts, arrays, and lists and dicts of them; None where it is anything else."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)) and depth < _MOST_NESTED:
+        parts = [as_label(one, depth + 1) for one in value]
+        return parts if all(part is not None or one is None for part, one in zip(parts, value, strict=True)) else None
+    if isinstance(value, Mapping) and depth < _MOST_NESTED:
+        return {str(key): as_label(one, depth + 1) for key, one in value.items()}
+    try:
+        return as_array(LABEL, value)
+    except (InvalidTarget, InvalidCase):
+        return None
 
 
 def batch_of(contract: Contract) -> Batch | None:

@@ -22,6 +22,7 @@ from fuzzparity.sides.tensors import to_array
 
 Item = Mapping[str, Any] | tuple[Any, ...]
 
+LABEL = "label"  # what rides along in an item, unless an input is called that
 MOST_BYTES = 2 << 30  # of a file, or of the arrays in it, that are read as a whole
 _TEST_SET = re.compile(r"test_data_set_\d+")
 _TEST_INPUT = re.compile(r"input_(\d+)\.pb")
@@ -113,7 +114,8 @@ def _safetensors(path: Path, names: Sequence[str]) -> Iterator[Item]:
 
 def _wanted(held: Mapping[str, Any] | Sequence[str], names: Sequence[str]) -> list[str]:
     """Return which arrays of a file to read: those of the inputs, or all when none is, so that they can be told."""
-    return [name for name in held if name in names] or list(held)
+    found = [name for name in held if name in names]
+    return found + [LABEL for name in held if name == LABEL and LABEL not in names] if found else list(held)
 
 
 def _torch(path: Path, names: Sequence[str]) -> Iterator[Item]:
@@ -143,7 +145,7 @@ def _of_torch(found: Any, names: Sequence[str], where: str) -> Iterator[Item]:
         yield found
     elif isinstance(found, tuple) and found:
         if isinstance(found[0], Mapping):  # ({...}, label)
-            yield found[0]
+            yield {LABEL: found[1], **found[0]} if len(found) == 2 else found[0]
         else:
             yield found
     elif isinstance(found, list) and len(found) == len(names) > 1 and _are_tensors(found):

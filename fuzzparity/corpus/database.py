@@ -20,7 +20,7 @@ from fuzzparity.corpus import blobs, maintenance, rows, schema
 from fuzzparity.corpus.lock import WriterLock
 from fuzzparity.corpus.plain import dumps
 from fuzzparity.corpus.reading import CorpusReader
-from fuzzparity.corpus.records import KeptCase, Merged, Snapshot
+from fuzzparity.corpus.records import KeptCase, Merged, Recheck, Snapshot
 from fuzzparity.corpus.schema import Database, now, transaction
 from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Environment, Execution
@@ -253,6 +253,14 @@ class Corpus(CorpusReader):
     def set_note(self, finding_id: str, note: str) -> None:
         """Store the user's note on a finding."""
         self._update("findings", "finding_id", finding_id, {"note": note})
+
+    def add_rechecks(self, found: Sequence[Recheck], campaign_id: str = "") -> None:
+        """Store what became of findings of other builds on this one."""
+        with transaction(self.db):
+            for item in found:
+                columns = as_plain(item) | {"campaign_id": campaign_id, "at": now()}
+                columns |= {"build_digest": columns.pop("build"), "environment_digest": columns.pop("environment")}
+                self.db["rechecks"].insert(columns)
 
     def snapshot(self, campaign_id: str, snapshot: Snapshot) -> None:
         """Store a campaign's counters at this moment."""

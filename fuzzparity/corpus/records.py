@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from fuzzparity.case import Case, Lineage
@@ -114,6 +115,30 @@ class Payload:
     facts: TargetFacts | None = None
     environment: Environment | None = None
     ort: Ort = field(default_factory=Ort)
+    rechecks: tuple[Recheck, ...] = ()  # on later builds, oldest first
+
+
+class Became(StrEnum):
+    """Name what became of a finding on a later build, on the case that shows it."""
+
+    STILL_THERE = "still there"
+    GONE = "gone"
+    OTHERWISE = "differs otherwise"
+    UNKNOWN = "unknown"  # its case does not fit the new build, or could not be judged there
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Say what became of a finding on another build; `finding_there`: the finding of that build, where there is one."""
+
+    finding_id: str
+    build: str
+    environment: str
+    state: Became
+    said: str = ""
+    finding_there: str = ""
+    campaign_id: str = ""
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True)

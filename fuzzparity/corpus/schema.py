@@ -163,7 +163,24 @@ def _first_tables(db: Database) -> None:
     db["meta"].insert({"key": "format", "value": "fuzzparity corpus"})
 
 
-MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (("0001_first_tables", _first_tables),)
+_RECHECKS = {  # findings of one build whose case ran on another: what became of them there
+    **{"recheck_id": int, "finding_id": str, "build_digest": str, "environment_digest": str, "campaign_id": str},
+    **{"at": str, "state": str, "said": str, "finding_there": str},
+}
+
+
+def _rechecks_table(db: Database) -> None:
+    """Remember on which later builds a finding still shows, and on which it is gone."""
+    db["rechecks"].create(_RECHECKS, pk="recheck_id")
+    db["rechecks"].create_index(["finding_id"])
+
+
+MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
+    ("0001_first_tables", _first_tables),
+    ("0002_rechecks", _rechecks_table),
+)
+# a reader does without later steps, which add tables and change none; whoever reads such a table asks if it is there
+_NEEDED_TO_READ = "0001_first_tables"
 
 
 def now() -> str:
@@ -279,7 +296,7 @@ def _prepare(db: Database, path: Path, *, read_only: bool) -> None:
 
 
 def _check_tables(path: Path, kinds: dict[str, str]) -> None:
-    disguised = sorted(name for name in _TABLES if name in kinds and kinds[name] != "table")
+    disguised = sorted(name for name in (*_TABLES, "rechecks") if name in kinds and kinds[name] != "table")
     triggers = sorted(name for name, kind in kinds.items() if kind == "trigger")
     if disguised or triggers:
         raise CorpusError(
@@ -295,8 +312,10 @@ def _migrate(db: Database, path: Path, *, is_new: bool, read_only: bool) -> None
     if unknown:
         raise CorpusError(f"{path} was written by a newer fuzzparity (step {unknown[0]}); upgrade fuzzparity to use it")
     pending = [(name, step) for name, step in MIGRATIONS if name not in done]
-    if pending and read_only:
-        raise CorpusError(f"{path} was written by an older fuzzparity; run `fuzzparity fuzz` on it once to bring it up")
+    if read_only:
+        if _NEEDED_TO_READ not in done:
+            raise CorpusError(f"{path} was begun and never set up; run `fuzzparity fuzz` on it once to bring it up")
+        return
     for name, step in pending:
         with transaction(db):
             if is_new and name == MIGRATIONS[0][0]:

@@ -14,7 +14,7 @@ import pytest
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
-from fuzzparity.corpus.records import KeptCase, Snapshot
+from fuzzparity.corpus.records import Became, KeptCase, Recheck, Snapshot
 from fuzzparity.errors import CorpusError, FuzzparityError, InvalidUsage
 from fuzzparity.execution import Status
 from fuzzparity.finding import Confirmation, Stage
@@ -419,3 +419,29 @@ def test_names_that_are_not_there_are_wrong_usage(corpus):
 def test_reading_imports_neither_torch_nor_ort():
     code = "import sys, fuzzparity.corpus.database; print({'torch', 'onnxruntime', 'sqlite_utils'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_a_database_of_the_first_step_is_read_as_it_is_and_brought_up_by_a_writer(corpus, facts, make_suspect, path):
+    finding_id, _ = corpus.suspect(corpus.begin_campaign(facts, "fuzz", 0), make_suspect(), 1.0)
+    corpus.close()
+    with sqlite3.connect(path) as connection:  # as the first step left it
+        connection.execute("drop table rechecks")
+        connection.execute("delete from migrations where name != '0001_first_tables'")
+    connection.close()
+    with Corpus.open(path, read_only=True) as reader:
+        assert reader.finding(finding_id).finding_id == finding_id
+        assert reader.finding_payload(finding_id).rechecks == ()
+    other = Recheck(finding_id, "c" * 64, "e" * 64, Became.GONE, "the sides agree")
+    with Corpus.open(path) as writer:
+        writer.add_rechecks([other], "campaign")
+        assert writer.rechecks("another") == []
+    with Corpus.open(path, read_only=True) as reader:
+        (found,) = reader.finding_payload(finding_id).rechecks
+        assert (found.state, found.said, found.build, found.campaign_id) == (
+            Became.GONE,
+            other.said,
+            "c" * 64,
+            "campaign",
+        )
+        assert [f.finding_id for f, _ in reader.findings_of_other_builds("c" * 64)] == [finding_id]
+        assert reader.findings_of_other_builds(facts.build.digest) == []

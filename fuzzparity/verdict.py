@@ -84,6 +84,7 @@ class Comparison:
     max_abs: float = 0.0
     scaled: float = 0.0  # max_abs over the largest finite |expected|
     ulp: float = 0.0
+    rms_error: float = 0.0  # max_abs over the root mean square of the finite expected values
     index: tuple[int, ...] | None = None  # of the worst element
     expected_at: float | int | bool | str | None = None
     actual_at: float | int | bool | str | None = None
@@ -117,6 +118,18 @@ class Evidence:
     draws: int = 0
     far_sides: tuple[str, ...] = ()  # sides beyond 8 moves
     note: str = ""
+    noise: dict[str, float] = field(default_factory=dict)  # side -> largest difference of two runs on this input
+    seed_noise: float | None = None  # largest error on the seeds, over their largest |expected|
+    explained: float | None = None  # what arithmetic explains at the worst element: 8 moves and the default tolerance
+    excess: dict[str, float] = field(default_factory=dict)  # side -> its distance over what arithmetic explains
+    rounding_bound: float | None = None  # what roundings in any order add up to at most, at the worst element
+    rounding_unknown: str = ""  # the operator from which on no such bound is known
+    condition: float | None = None  # largest relative move of the answer over the relative change of the inputs
+    defensible_rtol: float | None = None  # the tolerance that covers 8 moves and this difference, in the form that
+    defensible_atol: float | None = None  # allows less; one digit
+    tie_distance: float | None = None  # multiple of a test at which the exact answer flips; inf: not within 8
+    tie_test: str = ""  # that test
+    score_gap: float | None = None  # ulps between the scores of the two choices, where a float output holds them
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,16 @@ def largest_finite(magnitude: FloatArray) -> float:
     return float(finite.max()) if finite.size else 0.0
 
 
+def root_mean_square(array: Array) -> float:
+    """Return the root mean square of the finite values of a real tensor, the smallest float where all are zero."""
+    wide = array.astype(np.float64)
+    largest = largest_finite(np.abs(wide))
+    if largest == 0.0:
+        return float(np.finfo(np.float64).tiny)
+    scaled = wide[np.isfinite(wide)] / largest  # squares neither overflow nor vanish
+    return largest * math.sqrt(float((scaled * scaled).mean()))
+
+
 def ulp_distance(expected: Array, actual: Array, index: int) -> float:
     """Return how many values of their dtype lie between two floats at a flat index; NaN when one is not finite."""
     e, a = (x.reshape(-1)[index : index + 1] for x in (expected, actual))
@@ -162,6 +172,7 @@ def _numeric(
         max_abs=max_abs,
         scaled=max_abs / largest if largest else (math.inf if max_abs else 0.0),
         ulp=ulp_distance(expected, actual, index) if differs else 0.0,
+        rms_error=max_abs / root_mean_square(expected) if differs else 0.0,
         index=place(index, expected.shape),
         expected_at=float(expected.flat[index]),
         actual_at=float(actual.flat[index]),

@@ -8,16 +8,18 @@ referee that cannot run is no vote: then only what is beyond a coarser bound is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fuzzparity.case import Array, Case
+from fuzzparity.execution import TORCH
 from fuzzparity.oracle import draws
 from fuzzparity.oracle.nonfinite import NonfiniteWeighing
 from fuzzparity.oracle.numeric import NumericWeighing
 from fuzzparity.oracle.policy import precision
 from fuzzparity.oracle.question import Answer, Question
 from fuzzparity.oracle.reach import ReachWeighing, ShapeWeighing
+from fuzzparity.oracle.spread import relative_change
 from fuzzparity.oracle.weighing import OVERFLOW_MARGIN, Weighing
 from fuzzparity.verdict import Evidence, Grade, Kind
 
@@ -30,9 +32,19 @@ AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric 
 COARSE_RTOL = 1e-3
 COARSE_SCALE = 1e-3
 
+Outcome = tuple[str, tuple[Array, ...], float]  # test, outputs, relative change of the inputs
+
 
 class Referee(Protocol):
     """Answer a case in float64, exactly and with rounding to the working precision; None where it cannot."""
+
+    @property
+    def source(self) -> str:
+        """Return who answers: "torch float64", or "ONNX reference in float64" where the module cannot."""
+
+    @property
+    def is_of_file(self) -> bool:
+        """Tell whether it answers what the ONNX file means: then it cannot tell a fault of the file from torch's."""
 
     @property
     def missing(self) -> str:
@@ -47,6 +59,12 @@ class Referee(Protocol):
     def peak(self, case: Case) -> float:
         """Return the largest finite |intermediate| of the float64 run."""
 
+    def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
+        """Return for each output how far roundings in any order may move it at most, and where that is not known.
+
+        None for an output whose bound is not known; then the text names the operator from which on it is not.
+        """
+
 
 @dataclass
 class _Draws:
@@ -58,7 +76,7 @@ class _Draws:
     count: int = 0
     tests: dict[str, int] = field(default_factory=dict)
 
-    def base(self) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    def base(self) -> Iterator[Outcome]:
         """Yield the three tests in turn, so that a clear answer comes early."""
         can_perturb, can_round = draws.can_perturb(self.case), True
         for draw in range(DRAWS):
@@ -71,7 +89,7 @@ class _Draws:
                 if outputs is not None:
                     yield self._counted(draws.ROUNDED, outputs)
 
-    def amplified(self) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    def amplified(self) -> Iterator[Outcome]:
         """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""
         if draws.can_perturb(self.case):
             for draw in range(DRAWS, DRAWS + DRAWS // 2):
@@ -79,20 +97,20 @@ class _Draws:
                 noisy = draws.eps_of_maximum(self.case, draw, self.working_dtype, AMPLIFIED)
                 yield from self._exact(draws.EPS_OF_MAXIMUM, noisy)
 
-    def ramps(self, zero_size: float) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    def ramps(self, zero_size: float) -> Iterator[Outcome]:
         """Yield the outputs of ramps, which break ties among equal values."""
         for case in draws.ramps(self.case, zero_size):
             yield from self._exact(draws.RAMP, case)
 
-    def _exact(self, test: str, case: Case) -> Iterator[tuple[str, tuple[Array, ...]]]:
+    def _exact(self, test: str, case: Case) -> Iterator[Outcome]:
         outputs = self.referee.exact(case)
         if outputs is not None:
-            yield self._counted(test, outputs)
+            yield self._counted(test, outputs, relative_change(self.case, case))
 
-    def _counted(self, test: str, outputs: tuple[Array, ...]) -> tuple[str, tuple[Array, ...]]:
+    def _counted(self, test: str, outputs: tuple[Array, ...], change: float = 0.0) -> Outcome:
         self.count += 1
         self.tests[test] = self.tests.get(test, 0) + 1
-        return test, outputs
+        return test, outputs, change
 
 
 def weigh(
@@ -110,11 +128,14 @@ def weigh(
     comparable = [q for q in questions if q.kind is Kind.SHAPE or exact[q.position].shape == q.expected.shape]
     weighings = [weighing_of(question, exact, is_finite=case.is_finite) for question in comparable]
     _learn_overflow([w for w in weighings if w.wants_peak], case, referee, working_dtype)
+    for w in weighings:
+        w.source = referee.source
     source = _Draws(case, referee, working_dtype)
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.is_decision], source.amplified())
     _break_ties(weighings, source)
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
+    _learn_bounds([w for w in weighings if isinstance(w, NumericWeighing)], case, referee)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
     why = "the exact answer has another shape"
     return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
@@ -151,25 +172,38 @@ def _learn_overflow(weighings: Sequence[Weighing], case: Case, referee: Referee,
         w.set_overflow(overflows, is_extreme=is_extreme)
 
 
+def _learn_bounds(weighings: Sequence[NumericWeighing], case: Case, referee: Referee) -> None:
+    """Tell weighings how far roundings in any order may move their output: shown, and never more than that."""
+    if not weighings:
+        return
+    bounds, unknown = referee.bounds(case)
+    for w in weighings:
+        bound = bounds[w.question.position] if w.question.position < len(bounds) else None
+        fits = bound is not None and bound.shape == w.exact_shape and bound.dtype.kind == "f"
+        w.bounds, w.bounds_unknown = (bound.reshape(-1), "") if bound is not None and fits else (None, unknown)
+
+
 def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> Answer:
     """Return a weighing's answer; the relative look has no vote where the rounding test could not run."""
     if weighing.question.is_relative and draws.ROUNDED not in source.tests and not weighing.is_settled:
         return _without_referee(case, weighing.question, "the rounding test could not run", is_wild)
-    return weighing.answer(source.count)
+    answer = weighing.answer(source.count)
+    if source.referee.is_of_file and answer.side == TORCH:
+        # the file gives ORT's answer: then export may have changed the meaning as well as torch may be wrong
+        note = "the ONNX file gives ORT's answer: it means something else than the module, or torch is wrong"
+        return Answer(answer.grade, replace(answer.evidence, note=note))
+    return answer
 
 
-def _observe(
-    weighings: Sequence[Weighing], outcomes: Iterator[tuple[str, tuple[Array, ...]]], *, least: int = 0
-) -> None:
+def _observe(weighings: Sequence[Weighing], outcomes: Iterator[Outcome], *, least: int = 0) -> None:
     """Show at least some draws to the weighings, then more until each is settled."""
     while least > 0 or not all(w.is_settled for w in weighings):
         outcome = next(outcomes, None)
         if outcome is None:
             return
         least -= 1
-        test, outputs = outcome
         for w in weighings:
-            w.observe(test, outputs)
+            w.observe(*outcome)
 
 
 def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
@@ -181,9 +215,9 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
     undecided = [w for w in weighings if w.may_be_tie and not w.is_settled]
     jumping = [w for w in weighings if w.may_jump and w.is_settled]
     if jumping and draws.can_perturb(source.case):
-        for test, outputs in source.ramps(0.0):
+        for outcome in source.ramps(0.0):
             for w in jumping:
-                w.observe(test, outputs)
+                w.observe(*outcome)
     if not undecided:
         return
     if draws.can_perturb(source.case):

@@ -11,7 +11,7 @@ from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_float64
 from fuzzparity.oracle.draws import EPS_OF_MAXIMUM
 from fuzzparity.oracle.question import Answer, Flags, Question, pattern
-from fuzzparity.oracle.weighing import OUT_OF_RANGE, SOURCE, Weighing
+from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
 
@@ -35,7 +35,7 @@ class NonfiniteWeighing(Weighing):
         # with NaN or Inf in the inputs, draws change nothing: it is a question of semantics
         return not self.is_finite or bool(self._excused().all())
 
-    def _take(self, test: str, output: Array) -> None:
+    def _take(self, test: str, output: Array, change: float) -> None:
         values = as_float64(output).reshape(-1)[self.at]
         # noise of eps times the maximum carries small values over the edge of a domain: no answer of theirs
         if self.is_finite and test != EPS_OF_MAXIMUM:
@@ -62,11 +62,11 @@ class NonfiniteWeighing(Weighing):
             is_torchs = bool(((self.torch != 0) & (self.exact == 0)).any())
             is_precision = self.overflows or is_torchs
             note = OUT_OF_RANGE if is_precision else "a singularity"
-            evidence = Evidence(source=SOURCE, draws=count, note=note)
+            evidence = Evidence(source=self.source, draws=count, note=note)
             return Answer(Grade.INHERENT, evidence, blame="precision" if is_precision else "none")
         torch_right, ort_right = self.torch[left] == self.exact[left], self.ort[left] == self.exact[left]
         far = tuple(side for side, right in ((TORCH, torch_right), (ORT, ort_right)) if not right.all())
         note = "" if self.is_finite else "the inputs hold NaN or Inf: semantics"
-        evidence = Evidence(source=SOURCE, draws=count, far_sides=far, note=note)
+        evidence = Evidence(source=self.source, draws=count, far_sides=far, note=note)
         side = far[0] if len(far) == 1 else ""
         return Answer(Grade.BUG, evidence, side=side, blame=TORCH if side == TORCH else "unknown")

@@ -16,7 +16,8 @@ from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_float64, largest_finite
 from fuzzparity.oracle.draws import RAMP
 from fuzzparity.oracle.question import MOVES, Answer, Flags, Question, Wide, difference
-from fuzzparity.oracle.weighing import OUT_OF_RANGE, SOURCE, Weighing
+from fuzzparity.oracle.spread import Spread
+from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
 JUMP = 1000.0  # rounding rarely spreads an answer over so many default tolerances; only asks for six more draws
@@ -32,6 +33,9 @@ class NumericWeighing(Weighing):
         self.torch = as_float64(question.expected).reshape(-1)[self.at]
         self.ort = as_float64(question.actual).reshape(-1)[self.at]
         whole = as_float64(exact).reshape(-1)
+        self.spread = Spread(exact)
+        self.bounds: Array | None = None  # what roundings in any order may add up to, flat
+        self.bounds_unknown = ""
         self.exact = whole[self.at]
         self.row_length = max(1, whole.size // max(1, math.prod(exact.shape[:-1])))
         self.allowed = question.default.at(np.abs(self.exact), largest_finite(np.abs(whole)))
@@ -73,14 +77,16 @@ class NumericWeighing(Weighing):
     def _beyond(self) -> tuple[Flags, Flags]:
         return ~self._near(self.torch, self.exact), ~self._near(self.ort, self.exact)
 
-    def _take(self, test: str, output: Array) -> None:
-        values = as_float64(output).reshape(-1)[self.at]
+    def _take(self, test: str, output: Array, change: float) -> None:
+        whole = as_float64(output).reshape(-1)
+        values = whole[self.at]
         if test == RAMP:
             # ramps move by less than the other tests: they show an order, not a size
             self._judge_clusters(values)
             self.order_torch |= self._near(values, self.torch)
             self.order_ort |= self._near(values, self.ort)
             return
+        self.spread.take(whole, change)
         move = difference(values, self.exact)
         move[~np.isfinite(values)] = 0.0  # beyond the edge of a domain: says nothing about size
         self.moves[test] = np.maximum(self.moves.get(test, self.move * 0.0), move)
@@ -117,8 +123,9 @@ class NumericWeighing(Weighing):
             return Answer(Grade.INHERENT, replace(evidence, note=OUT_OF_RANGE), blame="precision")
         if not far:
             jumps = bool((self.is_two_valued & (self.move > self.allowed)).all())
-            is_tie = self.is_by_order or jumps or (self.was_torch and self.was_ort)
-            return Answer(Grade.TIE if is_tie else Grade.INHERENT, evidence, blame="none")
+            if self.is_by_order or jumps or (self.was_torch and self.was_ort):
+                return Answer(Grade.TIE, evidence, blame="none")
+            return Answer(Grade.INHERENT, self._with_tolerance(evidence), blame="none")
         side = far[0] if len(far) == 1 else ""
         grade = Grade.BUG if self._is_material(torch_far | ort_far) else Grade.NOTE
         return Answer(grade, evidence, side=side, blame=TORCH if side == TORCH else "unknown")
@@ -146,15 +153,28 @@ class NumericWeighing(Weighing):
     def _evidence(self, count: int, far: Flags, far_sides: tuple[str, ...]) -> Evidence:
         """Report the figures at the element that is farthest beyond its bound."""
         torch, ort = difference(self.torch, self.exact), difference(self.ort, self.exact)
-        excess = np.maximum(torch, ort) / np.maximum(self._bound(), np.finfo(np.float64).tiny)
+        bound = np.maximum(self._bound(), np.finfo(np.float64).tiny)
+        excess = np.maximum(torch, ort) / bound
         worst = int(np.argmax(np.where(far, excess, -1.0) if far.any() else excess))
         note = "the exact answer differs from both sides" if len(far_sides) == 2 else ""
         return Evidence(
-            source=SOURCE,
+            source=self.source,
             torch_distance=float(torch[worst]),
             ort_distance=float(ort[worst]),
             moves={test: float(move[worst]) for test, move in self.moves.items()},
             draws=count,
             far_sides=far_sides,
             note=note or ("equal values in another order" if self.is_by_order else ""),
+            explained=float(bound[worst]),
+            excess={TORCH: float(torch[worst] / bound[worst]), ORT: float(ort[worst] / bound[worst])},
+            rounding_bound=None if self.bounds is None else float(self.bounds[self.at[worst]]),
+            rounding_unknown=self.bounds_unknown,
+            condition=self.spread.condition,
         )
+
+    def _with_tolerance(self, evidence: Evidence) -> Evidence:
+        """Add the tolerance that can be defended for this output on this data."""
+        found = self.spread.tolerance(self.question.expected, self.question.actual)
+        if found is None:
+            return evidence
+        return replace(evidence, defensible_rtol=found[0], defensible_atol=found[1])

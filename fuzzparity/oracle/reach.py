@@ -15,7 +15,7 @@ from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_integers
 from fuzzparity.oracle.draws import RAMP
 from fuzzparity.oracle.question import Answer, Question
-from fuzzparity.oracle.weighing import OUT_OF_RANGE, SOURCE, Weighing
+from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
 
@@ -50,7 +50,7 @@ class ReachWeighing(Weighing):
         sides = ((self.torch, ~self.reached_torch), (self.ort, ~self.reached_ort))
         return any(bool(far.any()) and bool((values == side)[far].all()) for side, far in sides)
 
-    def _take(self, test: str, output: Array) -> None:
+    def _take(self, test: str, output: Array, change: float) -> None:
         values = self._of(output)
         reached = values == self.ort
         self.reached_torch |= values == self.torch
@@ -67,7 +67,7 @@ class ReachWeighing(Weighing):
         far = tuple(side for side, flags in missed if flags.any())
         told = "torch" if self.exact_torch.all() else "ORT" if self.exact_ort.all() else "neither side everywhere"
         note = f"float64 gives the answer of {told}"
-        evidence = Evidence(source=SOURCE, draws=count, far_sides=far, note=note)
+        evidence = Evidence(source=self.source, draws=count, far_sides=far, note=note)
         if not far and excused.any():
             return Answer(Grade.INHERENT, replace(evidence, note=OUT_OF_RANGE), blame="precision")
         if not far:
@@ -84,9 +84,9 @@ class ShapeWeighing(ReachWeighing):
     def _of(self, output: Array) -> Array:
         return np.array([_shape_id(output.shape)], dtype=object)
 
-    def observe(self, test: str, outputs: tuple[Array, ...]) -> None:
+    def observe(self, test: str, outputs: tuple[Array, ...], change: float = 0.0) -> None:
         """Take in the shape that one draw gives."""
-        self._take(test, outputs[self.question.position])
+        self._take(test, outputs[self.question.position], change)
 
     def set_overflow(self, overflows: bool, *, is_extreme: bool) -> None:
         """Learn of an overflow only where torch itself, in its own precision, gives another shape than float64."""

@@ -11,7 +11,7 @@ from fuzzparity.oracle.question import Answer, Flags, Question
 
 OVERFLOW_MARGIN = 8.0  # an intermediate this close to the largest float overflows in a sound formulation as well
 OUT_OF_RANGE = "an intermediate leaves the range of the working precision"
-SOURCE = "torch float64"
+SOURCE = "torch float64"  # who gives the exact answer where nobody says otherwise
 
 
 class Weighing:
@@ -28,17 +28,21 @@ class Weighing:
         self.at = question.offending()
         self.overflows, self.is_extreme = False, False
         self.is_wider = True  # the referee's range is wider than the working precision's
+        self.source = SOURCE  # who gave the exact answer
 
     @property
     def is_settled(self) -> bool:
         """Tell whether no further draw can change the answer."""
         raise NotImplementedError
 
-    def observe(self, test: str, outputs: tuple[Array, ...]) -> None:
-        """Take in the outputs of one draw; an output of another shape says nothing about single elements."""
+    def observe(self, test: str, outputs: tuple[Array, ...], change: float = 0.0) -> None:
+        """Take in the outputs of one draw; an output of another shape says nothing about single elements.
+
+        `change`: how far the draw moved the inputs, relative to their largest |value|; 0.0 where it moved none.
+        """
         output = outputs[self.question.position]
         if output.shape == self.exact_shape:
-            self._take(test, output)
+            self._take(test, output, change)
 
     @property
     def may_jump(self) -> bool:
@@ -66,5 +70,5 @@ class Weighing:
         """Return the answer after all draws."""
         raise NotImplementedError
 
-    def _take(self, test: str, output: Array) -> None:
+    def _take(self, test: str, output: Array, change: float) -> None:
         raise NotImplementedError

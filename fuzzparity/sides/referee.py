@@ -34,6 +34,9 @@ _NEARNESS = 1 / 32  # of an input's largest magnitude: evidence moves inputs by 
 class Referee:
     """Answer in float64 for the oracle. `missing` says why there is no answer; it is empty while there is one."""
 
+    source = "torch float64"
+    is_of_file = False
+
     def __init__(self, loaded: LoadedTarget, working_dtype: str = "float32") -> None:
         self.missing = ""
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
@@ -77,6 +80,10 @@ class Referee:
         mode = PeakMode()
         outputs = self._run(_widened(case), mode)
         return mode.peak if outputs is not None else 0.0
+
+    def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
+        """Return for each output how far roundings may move it, and from which operator on that is unknown."""
+        return (), "torch"
 
     def _run(self, inputs: Sequence[Array], mode: Float64Mode | None) -> tuple[Array, ...] | None:
         """Run the module in double under a mode; None, and why in `missing`, when it does not run."""

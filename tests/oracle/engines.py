@@ -36,6 +36,8 @@ class Rounding:
 class NumpyReferee:
     """Run a function `f(r, *inputs)` in float64, as torch's referee does."""
 
+    source, is_of_file = "torch float64", False
+
     def __init__(self, function: Function, unit=2.0**-24, missing=""):
         self.function, self.unit, self.missing, self.runs = function, unit, missing, 0
 
@@ -56,6 +58,9 @@ class NumpyReferee:
         self._run(case, rounding)
         sizes = [np.abs(x.astype(np.float64)) for x in case.inputs.values()]
         return max([rounding.peak, *(float(size[np.isfinite(size)].max(initial=0.0)) for size in sizes)])
+
+    def bounds(self, case):
+        return (), "numpy"
 
 
 def run(function: Function, case: Case, side: str, dtype=np.float32) -> Execution:

@@ -35,6 +35,21 @@ class AnnouncedReferee:
         """Return why the referee cannot run, empty when it can."""
         return self._referee.missing
 
+    @property
+    def source(self) -> str:
+        """Return who answers."""
+        return self._referee.source
+
+    @property
+    def is_of_file(self) -> bool:
+        """Tell whether it answers what the ONNX file means."""
+        return self._referee.is_of_file
+
+    def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
+        """Return for each output how far roundings may move it at most, and where that is not known."""
+        with self._announcer.at(REFEREE):
+            return self._referee.bounds(case)
+
     def exact(self, case: Case) -> tuple[Array, ...] | None:
         """Return the outputs in float64, None when the referee cannot run."""
         with self._announcer.at(REFEREE):

@@ -108,7 +108,7 @@ def _still_differs(suspect: Suspect, oracle: Oracle) -> bool:
     """Tell whether a seed differs by more than the noise that all seeds together show."""
     assert suspect.expected is not None
     assert suspect.actual is not None
-    return oracle.screen(suspect.expected, suspect.actual).is_suspicious
+    return oracle.screen(suspect.expected, suspect.actual, case=suspect.case).is_suspicious
 
 
 class _Trial:
@@ -138,7 +138,7 @@ class _Trial:
         if expected.is_ok and self._twin.where is not None and self._twin.where.settle(seed, expected.outputs):
             expected, actual = self._twin.run(seed)
         self.slowest_seconds = max(self.slowest_seconds, expected.seconds, actual.seconds)
-        if not self._twin.screen(expected, actual).is_suspicious:
+        if not self._twin.screen(seed, expected, actual).is_suspicious:
             if expected.is_ok:
                 self._agrees(seed, expected, actual)
             return
@@ -152,7 +152,7 @@ class _Trial:
 
         def look(case: Case, expected: Execution, actual: Execution) -> None:
             nonlocal told
-            if told < _STEPS_JUDGED and self._twin.screen(expected, actual).is_suspicious:
+            if told < _STEPS_JUDGED and self._twin.screen(case, expected, actual).is_suspicious:
                 told += 1
                 self._judge(case, Lineage(mutators=carrying.mutators), expected, actual)
 

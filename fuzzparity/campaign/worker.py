@@ -132,7 +132,7 @@ class Worker:
         case = proposal.case
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
-        screening = self._twin.screen(expected, actual, relative=relative)
+        screening = self._twin.screen(case, expected, actual, relative=relative)
         judgement = Judgement(screening.kind, comparisons=screening.comparisons)
         signals = features(case, self._facts.contract, expected, actual, judgement)
         is_rejected = screening.kind is Kind.REJECTED

@@ -161,7 +161,7 @@ def judge_for(twin: Twin, bucket: Bucket, case: Case) -> tuple[Judgement | None,
     if bucket.kind == Kind.UNSTABLE.value:
         second = (twin.run_torch(case), twin.run_ort(case))
         return twin.judge(case, expected, actual, second), expected, actual
-    if not twin.screen(expected, actual, relative=True).is_suspicious:
+    if not twin.screen(case, expected, actual, relative=True).is_suspicious:
         return None, expected, actual
     return twin.judge(case, expected, actual), expected, actual
 

@@ -107,6 +107,7 @@ def oracle_of(context: Context, spec: TwinSpec) -> Oracle:
         spec.policy,
         breach=lambda case: breach(contract, case, context.loaded.target.valid),
         realism=lambda case: spec.statistics.realism(contract, case),
+        metrics=context.loaded.target.metrics,
     )
 
 

@@ -83,7 +83,7 @@ class _Validator:
         """Run one input on both sides and return what became of it."""
         place = (found.place.source, found.place.case)
         expected, actual = self._twin.run(found.case, found.place.case)
-        screening = self._twin.screen(expected, actual)
+        screening = self._twin.screen(found.case, expected, actual)
         ratios = tuple(comparison.error_ratio for comparison in screening.comparisons)
         if not screening.is_suspicious:
             realism = Realism.NEAR if found.case.is_finite else Realism.WILD

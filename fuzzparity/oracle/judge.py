@@ -19,9 +19,11 @@ from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.oracle import headlines
 from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
 from fuzzparity.oracle.evidence import Referee, weigh
+from fuzzparity.oracle.metrics import Meter
 from fuzzparity.oracle.policy import Policy, relative_allowance
+from fuzzparity.oracle.question import Answer, Question
 from fuzzparity.oracle.regions import compare_regions, outside
-from fuzzparity.oracle.weighing import Answer, Question
+from fuzzparity.target import Metric
 from fuzzparity.verdict import (
     GRADES,
     PRECEDENCE,
@@ -30,6 +32,7 @@ from fuzzparity.verdict import (
     Grade,
     Judgement,
     Kind,
+    Measure,
     Realism,
     Verdict,
 )
@@ -46,6 +49,7 @@ class Screening:
     kind: Kind
     comparisons: tuple[Comparison, ...] = ()
     is_relative: bool = False  # only the relative look found anything
+    measures: tuple[Measure, ...] = ()
 
     @property
     def is_suspicious(self) -> bool:
@@ -66,17 +70,32 @@ class Oracle:
         policy: Policy,
         breach: Callable[[Case], str],
         realism: Callable[[Case], Realism],
+        metrics: Sequence[Metric] = (),
     ) -> None:
-        """Bind the oracle to a target's outputs and to what is known of its cases."""
+        """Bind the oracle to a target's outputs and metrics, and to what is known of its cases."""
         self.outputs = tuple(outputs)
         self.policy = policy
         self.breach = breach
         self.realism = realism
+        self.meter = Meter(metrics, outputs)
         self._allowances: dict[tuple[str, np.dtype[np.generic]], Allowance] = {}
         self._regions = {name: found for name in self.outputs if (found := policy.regions(name))}
 
-    def screen(self, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
-        """Compare two executions cheaply; `relative` adds the relative look where everything else agrees."""
+    def screen(
+        self, expected: Execution, actual: Execution, *, relative: bool = False, case: Case | None = None
+    ) -> Screening:
+        """Compare two executions cheaply; `relative` adds the relative look where everything else agrees.
+
+        Metrics are asked where the case is given.
+        """
+        found = self._screen(expected, actual, relative=relative)
+        if case is None or not self.meter:
+            return found
+        measures = self.meter.measure(case, expected, actual, agrees=found.kind is Kind.AGREE)
+        kinds = [found.kind, *(Kind.DECISION for one in measures if one.breaks)]
+        return replace(found, kind=min(kinds, key=PRECEDENCE.index), measures=measures)
+
+    def _screen(self, expected: Execution, actual: Execution, *, relative: bool) -> Screening:
         if not (expected.is_ok and actual.is_ok):
             return Screening(_status_kind(expected, actual))
         if len(expected.outputs) != len(actual.outputs):
@@ -101,10 +120,10 @@ class Oracle:
     ) -> Judgement:
         """Judge a case; `second` is a repetition of both executions, compared with the first ones bit by bit."""
         unstable = list(self._unstable(expected, actual, second)) if second is not None else []
-        screening = self.screen(expected, actual, relative=relative)
+        screening = self.screen(expected, actual, relative=relative, case=case)
         realism = self.realism(case)
         if not screening.is_suspicious and not unstable:
-            return Judgement(screening.kind, realism, comparisons=screening.comparisons)
+            return Judgement(screening.kind, realism, comparisons=screening.comparisons, measures=screening.measures)
         breach = self.breach(case)
         verdicts = list(unstable)
         if screening.is_suspicious and not any(v.grade is not Grade.NOTE or v.side == TORCH for v in unstable):
@@ -112,7 +131,7 @@ class Oracle:
         verdicts = [_outside(v) for v in verdicts] if breach else verdicts
         verdicts.sort(key=lambda v: (PRECEDENCE.index(v.kind), GRADES.index(v.grade)))
         kind = verdicts[0].kind if verdicts else screening.kind
-        return Judgement(kind, realism, tuple(verdicts), screening.comparisons)
+        return Judgement(kind, realism, tuple(verdicts), screening.comparisons, screening.measures)
 
     def allowance(self, name: str, output: Array) -> Allowance:
         """Return the screen of an output, looked up once for each name and dtype."""
@@ -187,7 +206,9 @@ class Oracle:
                 source = self._source(name, comparison, expected.outputs[position])
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
             verdicts.append(_verdict(name, comparison, answer))
-        return verdicts
+        asked, is_wild = None if breach else referee, realism is Realism.WILD
+        working = self.policy.computing_dtype
+        return verdicts + list(self.meter.verdicts(case, screening.measures, expected, asked, working, is_wild=is_wild))
 
     def _weigh(
         self,

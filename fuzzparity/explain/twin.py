@@ -85,6 +85,7 @@ class Twin:
             spec.policy,
             breach=lambda case: breach(contract, case, target.valid) or self._where_problem(case),
             realism=lambda case: spec.statistics.realism(contract, case),
+            metrics=target.metrics,
         )
 
     def _where_problem(self, case: Case) -> str:
@@ -115,9 +116,9 @@ class Twin:
         self.announcer.case(case, sequence)
         return self.run_torch(case), self.run_ort(case)
 
-    def screen(self, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
+    def screen(self, case: Case, expected: Execution, actual: Execution, *, relative: bool = False) -> Screening:
         """Look at two executions without evidence; `relative` adds the look without an absolute bound."""
-        return self.oracle.screen(expected, actual, relative=relative)
+        return self.oracle.screen(expected, actual, relative=relative, case=case)
 
     def judge(
         self,

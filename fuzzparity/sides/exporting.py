@@ -166,28 +166,42 @@ def _export_from(
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """Return the model and a note for each range that the exporter narrowed."""
     export = loaded.target.export
-    module = _exportable(loaded)
-    args, kwargs = loaded.call.arguments([to_tensor(array) for array in sample.inputs.values()])
-    keywords: dict[str, Any] = {
-        "kwargs": kwargs or None,
-        "input_names": list(sample.inputs),
-        "output_names": list(loaded.target.outputs) if loaded.target.outputs else None,
-        "opset_version": export.opset,
-        "verbose": False,
-        **export.options,
-    }
     if export.exporter == "torchscript":
+        module = _exportable(loaded)
+        args, keywords = _call_of_export(loaded, sample)
         buffer = io.BytesIO()
         axes = torchscript_axes(asked)
         torch.onnx.export(module, args, buffer, dynamo=False, dynamic_axes=axes or None, **keywords)
         return onnx.load_from_string(buffer.getvalue()), ()
+    program = dynamo_program(loaded, asked, sample)
+    return program.model_proto, _narrowed(program.exported_program, asked, sample, said)
+
+
+def dynamo_program(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Any:
+    """Return torch's ONNXProgram of a target: the ONNX model, and the decomposed program that it was made from."""
+    export = loaded.target.export
+    module = _exportable(loaded)
+    args, keywords = _call_of_export(loaded, sample)
     if not isinstance(module, torch.export.ExportedProgram):
         keywords["dynamic_shapes"] = dynamo_shapes(asked, loaded.call, module.forward)
     program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
     if _is_named_twice(program.model_proto):
         keywords["input_names"] = None  # with a name given, an input that is returned has that of the output
         program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
-    return program.model_proto, _narrowed(program.exported_program, asked, sample, said)
+    return program
+
+
+def _call_of_export(loaded: LoadedTarget, sample: Case) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of the module, and the keywords that both exporters take."""
+    args, kwargs = loaded.call.arguments([to_tensor(array) for array in sample.inputs.values()])
+    return args, {
+        "kwargs": kwargs or None,
+        "input_names": list(sample.inputs),
+        "output_names": list(loaded.target.outputs) if loaded.target.outputs else None,
+        "opset_version": loaded.target.export.opset,
+        "verbose": False,
+        **loaded.target.export.options,
+    }
 
 
 def _is_named_twice(model: onnx.ModelProto) -> bool:

@@ -1,0 +1,205 @@
+"""Localize: the first value where a deviation is born, not where it is largest.
+
+The idea: a place is suspected because its nodes, alone and on torch's own values, give another answer than torch; it is
+confirmed because the whole graph, given torch's value there, gives torch's output. What cannot be confirmed is told as
+a guess.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from fuzzparity.blame.nodes import onnx_eps
+from fuzzparity.blame.origins import Origin, origin_of
+from fuzzparity.blame.paired import Run, Step, container_of, inner_steps, pairs_of, steps
+from fuzzparity.blame.subgraphs import View
+from fuzzparity.case import Array, is_float
+from fuzzparity.values import Scope
+
+# error of a step alone, over its largest |value|: 64 times eps is past the rounding of sums up to some thousands; the
+# same as in `nodes`
+CLEAR = 64.0
+_MOVES = 8.0  # DESIGN, Verdict: what stays within 8 moves of the exact answer is inherent
+_MOST_CONFIRMED = 24  # substitutions that are tried; each is a session of the whole model
+_STRUCTURAL = frozenset(
+    [
+        "Cast",
+        "CastLike",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Identity",
+        "Transpose",
+        "Flatten",
+        "Concat",
+        "Shape",
+        "Expand",
+        "Constant",
+        "Gather",
+    ]
+)
+
+Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
+Noise = Callable[[str], "tuple[Array, Array] | None"]  # FX name -> (exact value, largest move), float64
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Say where a deviation is born. `nodes`: the ONNX nodes of the place by name, `ops` their types."""
+
+    op: str = ""
+    onnx_node: str = ""
+    fx_node: str = ""
+    module: str = ""
+    stack: str = ""  # of the user's code, outermost call first
+    source: str = ""
+    how: str = ""
+    is_guess: bool = True
+    path: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # further places with an error of their own
+
+
+def locate_paired(
+    model: onnx.ModelProto,
+    scope: Scope,
+    feeds: Mapping[str, Array],
+    run: Run,
+    *,
+    output: int | None,
+    heals: Heals,
+    noise: Noise = lambda name: None,
+    on_node: Callable[[str, str], None] = lambda op, name: None,
+) -> Located | None:
+    """Return where the error of an output is born, by torch's decomposed program; None when no step has an error.
+
+    `output`: its place among the graph's outputs; None: any.
+    """
+    view = View(model, model.graph)
+    pairs = pairs_of(view, scope)
+    outputs = [item.name for item in model.graph.output]
+    wanted = outputs if output is None or output >= len(outputs) else [outputs[output]]
+    found = list(steps(view, scope, pairs, feeds, run, among=view.ancestors(wanted), on_node=on_node))
+    guilty = [step for step in found if step.actual is not None and step.error > CLEAR]
+    clear = [step for step in guilty if not is_inherent(step, noise)]
+    if not clear:
+        return _of_the_largest(found, guilty, view, scope, feeds, run)
+    tried = clear[:_MOST_CONFIRMED]
+    born = next((step for step in tried if heals(step.value, step.expected)), None)
+    first = born or max(tried, key=lambda step: step.error)
+    if born is None and len(tried) == 1:
+        told = "the only step with an error of its own"
+    else:
+        told = "healed by giving it torch's value" if born else "no value alone heals the output"
+    also = tuple(step.fx_node for step in clear if step is not first and not _is_behind(view, step, first))
+    located = _inside(view, scope, feeds, run, first)
+    return replace(located, how=f"{located.how}; {told}", is_guess=born is None, also=also[:5])
+
+
+def _is_behind(view: View, step: Step, first: Step) -> bool:
+    """Tell whether a step is one more output of the same nodes."""
+    return any(node.name == first.nodes[-1].name for node in step.nodes)
+
+
+def _of_the_largest(
+    found: Sequence[Step], guilty: Sequence[Step], view: View, scope: Scope, feeds: Mapping[str, Array], run: Run
+) -> Located | None:
+    """Return the step with the largest error of its own where none is beyond arithmetic: for what is inherent."""
+    known = guilty or [step for step in found if step.actual is not None and step.error > 0]
+    if not known:
+        return None
+    worst = max(known, key=lambda step: step.error)
+    located = _inside(view, scope, feeds, run, worst)
+    told = "within what arithmetic explains, but larger than elsewhere"
+    return replace(located, how=f"{located.how}; {told}", is_guess=True)
+
+
+def _inside(view: View, scope: Scope, feeds: Mapping[str, Array], run: Run, step: Step) -> Located:
+    """Return the place of a step; of one that runs bodies, the first step in them with an error of its own."""
+    if container_of(step) is not None:
+        for inner in inner_steps(view, scope, step, feeds, run):
+            if inner.actual is not None and inner.error > CLEAR:
+                return place_of(inner)
+    return place_of(step)
+
+
+def is_inherent(step: Step, noise: Noise) -> bool:
+    """Tell whether both sides of a step are as near to the exact value as one ulp in torch's inputs moves it.
+
+    Asked only where the nodes translate this one FX node: else their inputs are not its arguments.
+    """
+    if step.actual is None or step.actual.shape != step.expected.shape or not is_float(step.expected.dtype):
+        return False
+    if any(origin_of(node).fx_node not in ("", step.fx_node) for node in step.nodes):
+        return False
+    known = noise(step.fx_node)
+    if known is None or known[0].shape != step.expected.shape:
+        return False
+    exact, move = known
+    with np.errstate(all="ignore"):
+        unit = onnx_eps(step.expected.dtype) * np.abs(exact)
+        bound = _MOVES * np.maximum(move, unit).max(initial=0.0)
+        far = [np.abs(side.astype(np.float64) - exact).max(initial=0.0) for side in (step.expected, step.actual)]
+    return bool(np.isfinite(bound) and all(distance <= bound for distance in far))
+
+
+def place_of(step: Step) -> Located:
+    """Return the place of a step as a record, its error in figures."""
+    origin = origin_of(step.nodes[-1])
+    node = main_node(step.nodes, origin)
+    where = f" in {' in '.join(reversed(step.path))}" if step.path else ""
+    others = [one.op_type for one in step.nodes if one is not node]
+    beside = f" (with {', '.join(dict.fromkeys(others))})" if others else ""
+    how = f"born at {node.name or step.value} ({node.op_type}){beside}{where}: {figures(step)}"
+    return Located(
+        node.op_type, node.name, step.fx_node or origin.fx_node, origin.module, origin.stack, how=how, path=step.path
+    )
+
+
+def figures(step: Step) -> str:
+    """Return a step's own error in words: "off by 3e-2 alone, where 4e-7 is rounding"."""
+    expected, actual = step.expected, step.actual
+    if actual is None:
+        return "ORT refuses these nodes"
+    if expected.shape != actual.shape:
+        return f"alone it gives shape {list(actual.shape)}, torch {list(expected.shape)}"
+    if not is_float(expected.dtype):
+        at = np.argwhere(expected != actual)
+        where = tuple(int(i) for i in at[0]) if len(at) else ()
+        return f"alone it gives {actual[where]} at {list(where)}, torch {expected[where]}"
+    wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    with np.errstate(all="ignore"):
+        gap = np.abs(wide - other)
+        gap[(wide == other) | (np.isnan(wide) & np.isnan(other))] = 0.0
+        gap[np.isnan(gap)] = np.inf
+        at = np.unravel_index(int(gap.argmax()), gap.shape) if gap.size else ()
+        size = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
+    index = [int(i) for i in at]
+    rounding = CLEAR * onnx_eps(expected.dtype) * size
+    if not np.isfinite(gap[at]):
+        return f"alone it gives {other[at]:.6g} at {index}, torch {wide[at]:.6g}"
+    return f"alone it is off by {gap[at]:.2g} at {index}, where {rounding:.1g} is rounding"
+
+
+def main_node(nodes: Sequence[onnx.NodeProto], origin: Origin) -> onnx.NodeProto:
+    """Return the node that gives a pattern its meaning: named as the torch operator is, else the last that computes."""
+    target = origin.target.removeprefix("torch.ops.").split(".")
+    name = (target[1] if len(target) > 1 else target[0]).strip("_").replace("_", "").lower()
+    own = [node for node in nodes if origin_of(node).fx_node in ("", origin.fx_node)] or list(nodes)
+    rated = [(_likeness(name, node.op_type.lower()), place, node) for place, node in enumerate(own)]
+    best = max(rated, key=lambda item: item[:2])
+    if best[0] >= 3:  # letters in common at the start: log1p and Log, atan2 and Atan
+        return best[2]
+    computing = [node for node in own if node.op_type not in _STRUCTURAL]
+    return computing[-1] if computing else own[-1]
+
+
+def _likeness(name: str, op: str) -> int:
+    """Return how many letters an operator's two names have in common in one piece, 0 where neither begins with it."""
+    match = difflib.SequenceMatcher(None, name, op, autojunk=False).find_longest_match()
+    whole = match.size == len(op) or match.size == len(name)
+    return match.size if whole or (match.a == 0 and match.b == 0) else 0

@@ -6,7 +6,7 @@ by magnitudes; all that it names must hold, the first entry that holds is the on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
@@ -223,7 +223,7 @@ def _begins(wanted: str, found: str) -> bool:
     return found.startswith(wanted) and not (rest[:1].isalnum() or rest[:1] == "_")
 
 
-_HOLDS = {
+_HOLDS: Mapping[str, Callable[[str, Finding], bool]] = {
     "kind": lambda wanted, finding: finding.verdict.kind == wanted,
     "grade": lambda wanted, finding: finding.verdict.grade == wanted,
     "realism": lambda wanted, finding: finding.realism == wanted,

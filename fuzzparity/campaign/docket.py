@@ -216,6 +216,7 @@ class Docket:
         self._changed(self.corpus.finding(finding.finding_id))
 
     def _changed(self, finding: Finding) -> None:
+        finding = self.prepared.ledger.marked(finding)
         self.findings[finding.finding_id] = finding
         self.observer.finding(finding, is_new=finding.finding_id in self.new_ids)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,16 +16,18 @@ from fuzzparity.campaign.crew import Crew, Slot
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
-from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, ProbeSpec, Ready, Unstacked, WorkerSpec
+from fuzzparity.campaign.rechecking import recheck, seconds_for, take_over
+from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, Noted, ProbeSpec, Ready, Unstacked, WorkerSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare, suspect_of_death
 from fuzzparity.campaign.state import Clock, Totals, resident_bytes, set_aside
 from fuzzparity.case import Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
 from fuzzparity.execution import ORT, TORCH
-from fuzzparity.finding import Suspect
+from fuzzparity.finding import Finding, Suspect
 from fuzzparity.generate.relations import RefusalTally, Rule
 from fuzzparity.generate.understood import refusal_notes
+from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
@@ -84,6 +86,7 @@ class Campaign:
 
     def _run(self, prepared: Prepared, corpus: Corpus) -> CampaignResult:
         self._prepared, self._corpus = prepared, corpus
+        self._rechecked = recheck(prepared, corpus, seconds_for(self._options.seconds), self._say)
         self._setup_seconds = time.monotonic() - self._begun
         state = corpus.resume_state(prepared.facts.build.digest, self._options.rng_seed)
         self._campaign_id = corpus.begin_campaign(
@@ -100,10 +103,12 @@ class Campaign:
         if state.campaigns:
             notes.append(f"resumed: {state.executions} executions and {state.corpus_size} cases from earlier campaigns")
         self._observer.started(prepared.facts, prepared.places, tuple(notes))
+        self._noted.update(notes)
         self._docket = Docket(prepared, corpus, self._campaign_id, self._observer, self._clock.seconds)
         self._docket.resume(state.unfinished)
         for suspect in prepared.suspects:
             self._docket.take(suspect)
+        take_over(self._rechecked, self._docket, self._observer)
         seeds = prepared.seeds or (tuple(s.case for s in prepared.suspects) if self._options.force else ())
         if seeds and prepared.twin is not None and prepared.can_run:
             corpus.keep_cases(self._campaign_id, [KeptCase(case, Lineage(origin="seed")) for case in seeds])
@@ -197,6 +202,8 @@ class Campaign:
         elif isinstance(event.payload, Unstacked):
             crew.unstack()
             self._note_once(event.payload.reason)
+        elif isinstance(event.payload, Noted):
+            self._note_once(event.payload.text)
         elif isinstance(event.payload, LeaseDone):
             self._lease_done(crew, slot, event.payload)
 
@@ -338,7 +345,7 @@ class Campaign:
             exit_code=exit_code,
             interrupted=self._signal is not None,
         )
-        findings = tuple(self._corpus.finding(finding_id) for finding_id in self._docket.findings)
+        findings = self._findings(self._docket.findings)
         return CampaignResult(
             self._campaign_id,
             self._prepared.facts,
@@ -357,7 +364,19 @@ class Campaign:
             self._signal,
             notes + ((f"internal fault:\n{self._fault_text}",) if self._fault_text else ()),
             self._probe_rows,
+            self._standings(),
+            self._rechecked.rechecks,
         )
+
+    def _findings(self, ids: Iterable[str]) -> tuple[Finding, ...]:
+        """Return findings as they are stored now, each with the entry of the ledger that it falls under."""
+        return tuple(self._prepared.ledger.marked(self._corpus.finding(finding_id)) for finding_id in ids)
+
+    def _standings(self) -> tuple[Told, ...]:
+        """Return what became of the entries of the ledger: by all that this build is known to show."""
+        build, ledger = self._prepared.facts.build.digest, self._prepared.ledger
+        here = [f for f in self._corpus.findings() if f.bucket.build == build and f.reproduced is not False]
+        return tuple(ledger.standings(here, self._rechecked.gone))
 
     def _finish_pending(self, deadline: float) -> None:
         """Confirm and minimize what is queued, leaving time for the probe; the rest waits for the next campaign."""
@@ -378,8 +397,11 @@ class Campaign:
             return 128 + self._signal
         if self._counters.faults:
             return 3
-        findings = [self._corpus.finding(finding_id) for finding_id in self._docket.new_ids]
-        if any(f.reproduced and not f.ignored and rule.matches(f) for f in findings for rule in self._options.fail_on):
+        seen, new = self._findings(self._docket.findings), self._docket.new_ids
+        if any(f.reproduced and f.known is not None and f.known.is_fixed for f in seen):
+            return 1  # said to be fixed: it fails, new to this corpus or not
+        told = [f for f in seen if f.finding_id in new and f.reproduced and not f.is_silent]
+        if any(rule.matches(finding) for finding in told for rule in self._options.fail_on):
             return 1
         if self._clock.started is not None and self._is_nearly_all_refused():
             return 4
@@ -406,7 +428,11 @@ class Campaign:
     def _status(self) -> CampaignStatus:
         seconds = self._clock.seconds()
         counts: dict[tuple[str, str], int] = {}
+        known = 0
         for finding in self._docket.findings.values():
+            if finding.known is not None and finding.is_silent:
+                known += 1
+                continue
             key = (finding.bucket.kind, finding.verdict.grade.value)
             counts[key] = counts.get(key, 0) + 1
         last_new = self._docket.last_new_seconds
@@ -426,6 +452,7 @@ class Campaign:
             deaths=self._counters.deaths,
             pending=self._docket.pending,
             findings=counts,
+            known=known,
             since_new_seconds=None if last_new is None else seconds - last_new,
             rss_bytes=self._rss_bytes,
         )

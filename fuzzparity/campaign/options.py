@@ -83,6 +83,7 @@ class TargetOptions:
     dtypes: tuple[str, ...] = ()  # "INPUT=DTYPE": one of the builds that the target asks for
     corpus: Path | None = None
     crashes: Path | None = None
+    known: tuple[str, ...] = ()  # ledgers of known issues, besides the one beside the target
     debug: bool = False
 
 

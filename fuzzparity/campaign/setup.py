@@ -23,6 +23,7 @@ from fuzzparity.finding import Suspect, bucket_of
 from fuzzparity.generate.contract import SeedStatistics, breach
 from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.generate.understood import Line
+from fuzzparity.known import Ledger, read_ledger
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Realism
@@ -62,6 +63,7 @@ class Prepared:
     notes: list[str] = field(default_factory=list)
     understood: tuple[Line, ...] = ()  # the contract in words, where a command asked for it
     ranges: tuple[InputRanges, ...] = ()  # of the first seed and of the data that the gate saw
+    ledger: Ledger = field(default_factory=Ledger)  # known issues
 
 
 class Stage:
@@ -137,10 +139,11 @@ def prepare(
     """
     pool, loaded, where = open_pool(options, lambda name: places(options, name), lambda: say("loading"))
     try:
+        ledger = read_ledger((loaded.folder,), options.known)
         limits = Limits(LONGEST_SECONDS, memory_budget_bytes(workers))
         pool.tick = lambda: say("exporting")
         facts, suspects = build_twin(pool, where, limits)
-        prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects)
+        prepared = Prepared(pool, loaded, where, facts, limits, suspects=suspects, ledger=ledger)
         prepared.notes += dict.fromkeys([*loaded.notes, *facts.notes, *facts.build.notes])
         if len(loaded.builds) > 1:
             listed = "; ".join(", ".join(dtypes) for dtypes in loaded.builds)

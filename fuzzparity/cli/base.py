@@ -52,6 +52,14 @@ def cli() -> None:
     """Fuzz the parity of a PyTorch model and its ONNX Runtime twin."""
 
 
+known_option = click.option(
+    "--known",
+    multiple=True,
+    metavar="FILE",
+    help="Known issues, besides known_issues.toml beside the target; repeatable.",
+)
+
+
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every command that opens a target."""
     for option in reversed(
@@ -90,6 +98,7 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--device", default="cpu", show_default=True, help="Where both sides run: cpu or cuda:N."),
             click.option("--corpus", type=click.Path(path_type=Path), metavar="FILE", help="The corpus database."),
             click.option("--crashes", type=click.Path(path_type=Path), metavar="DIR", help="Where reproducers go."),
+            known_option,
             click.option("--debug", is_flag=True, help="Show tracebacks and the log of the target's process."),
         )
     ):
@@ -111,7 +120,7 @@ def target_of(given: dict[str, Any]) -> TargetOptions:
     """Take the options of a target out of what click gives; InvalidUsage when no target, or two, are named."""
     from fuzzparity.campaign.options import TargetOptions
 
-    names = "target onnx torch_file seeds providers provider_options device dtypes corpus crashes debug".split()  # noqa: SIM905
+    names = "target onnx torch_file seeds providers provider_options device dtypes corpus crashes known debug".split()  # noqa: SIM905
     options = TargetOptions(**{name: given.pop(name) for name in names})
     if not options.target and not options.torch_file:
         raise InvalidUsage(

@@ -22,6 +22,7 @@ from fuzzparity.report.content import (
     phase,
     relative_spec,
 )
+from fuzzparity.report.known import known_object, rechecks_object
 from fuzzparity.report.records import CampaignResult
 from fuzzparity.verdict import as_plain
 
@@ -154,4 +155,6 @@ def result_object(result: CampaignResult) -> dict[str, Any]:
         "corpus": str(result.corpus_path),
         "crashes": str(result.crashes_path),
         "probe": as_plain(result.probe),
+        "known_issues": known_object(result.known),
+        "rechecks": rechecks_object(result.rechecks),
     }

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.records import Recheck
 from fuzzparity.finding import Finding
+from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow
 
 
@@ -31,6 +33,7 @@ class CampaignStatus:
     deaths: int = 0
     pending: int = 0  # suspects waiting for confirmation or minimizing
     findings: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, grade) -> distinct findings
+    known: int = 0  # findings that the ledger of known issues expects; not among `findings`
     since_new_seconds: float | None = None
     rss_bytes: int = 0
 
@@ -56,6 +59,8 @@ class CampaignResult:
     interrupted_by: int | None = None
     notes: tuple[str, ...] = ()
     probe: tuple[ProbeRow, ...] = ()
+    known: tuple[Told, ...] = ()  # what became of the entries of the ledger
+    rechecks: tuple[Recheck, ...] = ()  # what became of findings of earlier builds on this one
 
 
 @dataclass(frozen=True, slots=True)

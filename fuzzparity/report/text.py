@@ -33,6 +33,7 @@ from fuzzparity.report.answers import (
 )
 from fuzzparity.report.clean import printable
 from fuzzparity.report.facts import start_block
+from fuzzparity.report.known import known_mark, standings_text
 from fuzzparity.report.layout import duration, milliseconds, pairs, size
 from fuzzparity.report.plain import result_object
 from fuzzparity.report.records import CampaignResult, CampaignStatus
@@ -65,7 +66,7 @@ def status_line(status: CampaignStatus) -> str:
     if status.stage != "fuzzing" and not status.executions:
         return f"{printable(status.stage)} ({duration(status.seconds)})"
     parts = [f"{duration(status.seconds)}{_limit(status)} {printable(status.stage)}", *_counts(status)]
-    parts += [f"findings: {tally(status.findings)}", _since(status), _processes(status)]
+    parts += [f"findings: {_found(status)}", _since(status), _processes(status)]
     return " | ".join(part for part in parts if part)
 
 
@@ -78,7 +79,7 @@ def status_panel(status: CampaignStatus) -> RenderableType:
         ("time", f"{duration(status.seconds)}{_limit(status)} {status.stage}"),
         ("speed", f"{executions}, {inputs}"),
         ("corpus", f"{corpus}, {status.rejected:,} inputs rejected by both sides"),
-        ("findings", ", ".join(part for part in (tally(status.findings), _since(status)) if part)),
+        ("findings", ", ".join(part for part in (_found(status), _since(status)) if part)),
         ("work", f"{_processes(status)}, {size(status.rss_bytes)} resident"),
     ]
     return pairs(lines)
@@ -107,6 +108,10 @@ def _processes(status: CampaignStatus) -> str:
     return f"{workers}, {status.pending} pending, {status.deaths} died"
 
 
+def _found(status: CampaignStatus) -> str:
+    return tally(status.findings) + (f", {status.known} known" if status.known else "")
+
+
 def tally(findings: dict[tuple[str, str], int]) -> str:
     """Return counts by kind and grade, the most telling first: "2 crash (bug), 1 topk (tie)"."""
     order = sorted(findings.items(), key=lambda item: (_rank(GRADES, item[0][1]), _rank(PRECEDENCE, item[0][0])))
@@ -123,7 +128,8 @@ def finding_line(finding: Finding, *, is_new: bool) -> Text:
     text = Text(f"{'new ' if is_new else ''}{verdict.grade.value}", style=_STYLE[verdict.grade])
     return text.append(
         f" {printable(finding.finding_id)} [{finding.stage.value}, {finding.realism.value}] "
-        f"{printable(verdict.headline or verdict.kind.value, 300)}",
+        f"{printable(verdict.headline or verdict.kind.value, 300)}"
+        + (f" ({printable(known_mark(finding))})" if finding.known else ""),
         style="default",
     )
 
@@ -133,6 +139,8 @@ def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
     ordered = sorted(result.findings, key=lambda item: (_order(item), item.first_seen_seconds, item.finding_id))
     parts: list[RenderableType] = [Text(""), Text(_closing(result), style="bold")]
     parts += [pairs(questions(result.facts, ordered, result.probe))]
+    if result.known:
+        parts += [standings_text(result.known)]
     if ordered:
         parts += [Text(""), findings_list(ordered, result.new_ids), Text(""), pairs(replays(ordered))]
     parts += [Text(""), pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
@@ -141,15 +149,17 @@ def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
     return Group(*parts)
 
 
-def _order(finding: Finding) -> tuple[int, int]:
-    return GRADES.index(finding.verdict.grade), PRECEDENCE.index(finding.verdict.kind)
+def _order(finding: Finding) -> tuple[bool, int, int]:
+    return finding.is_silent, GRADES.index(finding.verdict.grade), PRECEDENCE.index(finding.verdict.kind)
 
 
 def _closing(result: CampaignResult) -> str:
     new = sum(finding.finding_id in result.new_ids for finding in result.findings)
+    known = sum(finding.known is not None and finding.is_silent for finding in result.findings)
+    expected = f", {known} known" if known else ""
     stopped = f" (stopped by {signal_name(result.interrupted_by)})" if result.interrupted_by else ""
     return (
-        f"{len(result.findings)} finding(s), {new} new, in {duration(result.seconds)}{stopped}: "
+        f"{len(result.findings)} finding(s), {new} new{expected}, in {duration(result.seconds)}{stopped}: "
         f"{result.executions:,} executions, {result.inputs:,} inputs judged, {result.rejected:,} rejected by both, "
         f"corpus {result.corpus_size:,}"
     )
@@ -243,6 +253,7 @@ def headline_of(finding: Finding) -> str:
     marks += ["not yet confirmed"] if finding.reproduced is None else []
     marks += [f"same as {printable(finding.duplicate_of)}"] if finding.duplicate_of else []
     marks += ["ignored"] if finding.ignored else []
+    marks += [printable(known_mark(finding))] if finding.known else []
     return text + (f" ({', '.join(marks)})" if marks else "")
 
 

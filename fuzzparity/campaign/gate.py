@@ -87,7 +87,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         trial.slowest_seconds,
         True,
         found.skipped,
-        (*found.notes, *trial.notes, *_when_all_differ(context, facts, trial)),
+        (*found.notes, *trial.notes, *twin.oracle.meter.taken(), *_when_all_differ(context, facts, trial)),
         found.ranges,
     )
 
@@ -138,7 +138,9 @@ class _Trial:
         if expected.is_ok and self._twin.where is not None and self._twin.where.settle(seed, expected.outputs):
             expected, actual = self._twin.run(seed)
         self.slowest_seconds = max(self.slowest_seconds, expected.seconds, actual.seconds)
-        if not self._twin.screen(seed, expected, actual).is_suspicious:
+        screening = self._twin.screen(seed, expected, actual)
+        self._twin.oracle.meter.require(seed, screening.measures)
+        if not screening.is_suspicious:
             if expected.is_ok:
                 self._agrees(seed, expected, actual)
             return

@@ -142,6 +142,13 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """Report what is worth telling once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unstacked:
     """Report that rows turned out not to be independent after all; no worker stacks them from now on."""
 

@@ -136,8 +136,8 @@ class Stacking:
         if not contract.batch:
             return ""
         said = f"rows are not stacked along {contract.batch}"
-        if self._twin.where is not None or any(spec.policy.regions(name) for name in spec.facts.outputs):
-            return f"{said}: compare_where and tolerances of slices are applied case by case"
+        if self._twin.where is not None or self._twin.oracle.meter or not spec.policy.is_by_element:
+            return f"{said}: compare_where, metrics and tolerances of slices or whole outputs are applied case by case"
         if stacker is None:
             return f"{said}: {why_not(contract) or 'no value of a row may change'}"
         try:

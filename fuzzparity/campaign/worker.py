@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Ready, WorkerSpec
+from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
@@ -133,7 +133,9 @@ class Worker:
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         screening = self._twin.screen(case, expected, actual, relative=relative)
-        judgement = Judgement(screening.kind, comparisons=screening.comparisons)
+        for note in self._twin.oracle.meter.taken():
+            self._context.send(Noted(note))
+        judgement = Judgement(screening.kind, comparisons=screening.comparisons, measures=screening.measures)
         signals = features(case, self._facts.contract, expected, actual, judgement)
         is_rejected = screening.kind is Kind.REJECTED
         counters.rejected += is_rejected
@@ -218,6 +220,7 @@ def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
     The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different.
     """
     parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite)]
+    parts += [one.metric for one in screened.measures if one.breaks]
     for index, comparison in enumerate(screened.comparisons):
         if comparison.kind is not Kind.AGREE:
             parts.append(f"{index}:{comparison.kind.value}:{decades_of(comparison.error_ratio)}")

@@ -6,9 +6,10 @@ through both. What is asked of the rows (counts, quantiles, the worst) is comput
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from fuzzparity.case import Case
 from fuzzparity.contract import Contract
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.generate.ranges import InputRanges, Seen
-from fuzzparity.verdict import GRADES, PRECEDENCE, Kind
+from fuzzparity.verdict import GRADES, PRECEDENCE, Kind, Measure
 
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
@@ -106,6 +107,7 @@ class Row:
     headline: str = ""
     finding_ids: tuple[str, ...] = ()
     is_judged: bool = True
+    measures: tuple[Measure, ...] = ()  # one for each metric of the target
 
     @property
     def error_ratio(self) -> float:
@@ -133,6 +135,21 @@ class Quantiles:
     output: str
     values: tuple[float, ...]
     compared: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFigures:
+    """Hold what a metric came to over all inputs; `mean`, `least` and `most` are None where it never had an answer."""
+
+    metric: str
+    bound: str
+    answered: int
+    unanswered: int
+    broken: int
+    mean: float | None = None
+    least: float | None = None
+    most: float | None = None
+    worst: str = ""  # the input farthest beyond the bound
 
 
 @dataclass(slots=True)
@@ -177,11 +194,35 @@ class Validation:
         places = [min(found.size - 1, int(np.ceil(share * found.size)) - 1) for share in QUANTILES]
         return Quantiles(name, tuple(float(found[place]) for place in places), int(found.size))
 
+    def metrics(self) -> list[MetricFigures]:
+        """Return the figures of each metric over the inputs on which both sides answered."""
+        by_name: dict[str, list[tuple[str, Measure]]] = {}
+        for row in self.rows:
+            for one in row.measures:
+                by_name.setdefault(one.metric, []).append((row.where, one))
+        return [_figures(name, found) for name, found in by_name.items()]
+
     def worst(self, most: int = 10) -> list[Row]:
         """Return the inputs to look at first: beyond the screen by grade, kind and ratio; else the largest ratios."""
         suspicious = [row for row in self.rows if row.is_suspicious]
         chosen: Sequence[Row] = suspicious or [row for row in self.rows if row.error_ratio > 0]
         return sorted(chosen, key=lambda row: (_rank((row.kind, row.grade)), -row.error_ratio))[:most]
+
+
+def _figures(name: str, found: Sequence[tuple[str, Measure]]) -> MetricFigures:
+    values = [one.value for _, one in found if one.value is not None and not math.isnan(one.value)]
+    broken = [(one.shortfall, where) for where, one in found if one.breaks]
+    answered = sum(one.value is not None for _, one in found)
+    figures = MetricFigures(name, found[0][1].bound, answered, len(found) - answered, len(broken))
+    if not values:
+        return replace(figures, worst=max(broken)[1] if broken else "")
+    return replace(
+        figures,
+        mean=sum(values) / len(values),
+        least=min(values),
+        most=max(values),
+        worst=max(broken)[1] if broken else "",
+    )
 
 
 def _rank(found: tuple[str, str]) -> tuple[int, int]:

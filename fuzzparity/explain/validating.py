@@ -59,7 +59,8 @@ def validate(context: Context, spec: ValidateSpec) -> Validated:
             work = _Validator(context, spec, found.case)
         context.send(Done(work.row(found), ranges.state))
     tell_skipped()
-    return Validated(ranges.ranges(), (*reader.notes, *ranges.warnings))
+    notes = work.notes() if work is not None else []
+    return Validated(ranges.ranges(), (*reader.notes, *ranges.warnings, *notes))
 
 
 class _Validator:
@@ -88,16 +89,22 @@ class _Validator:
         if not screening.is_suspicious:
             realism = Realism.NEAR if found.case.is_finite else Realism.WILD
             said = expected.refusal.said if expected.refusal is not None else ""
-            return Row(found.where, place, screening.kind.value, "", ratios, realism.value, said)
+            measures = screening.measures
+            return Row(found.where, place, screening.kind.value, "", ratios, realism.value, said, measures=measures)
         alike = self._alike.setdefault(_look(screening, found.case), _Alike())
         alike.met += 1
         is_due = alike.met <= _JUDGED_ALWAYS or len(alike.answers) > 1 or alike.met % _JUDGED_LATER == 0
         if not is_due and alike.row is not None:
-            return replace(alike.row, where=found.where, place=place, ratios=ratios, is_judged=False)
+            measures = screening.measures
+            return replace(alike.row, where=found.where, place=place, ratios=ratios, is_judged=False, measures=measures)
         row = self._judged(found, expected, actual, ratios)
         alike.answers.add((row.kind, row.grade))
         alike.row = row
         return row
+
+    def notes(self) -> list[str]:
+        """Return what the target's metrics could not answer."""
+        return self._twin.oracle.meter.taken()
 
     def _judged(self, found: Found, expected: Execution, actual: Execution, ratios: tuple[float, ...]) -> Row:
         second = (self._twin.run_torch(found.case), self._twin.run_ort(found.case))
@@ -125,15 +132,17 @@ def row_of(
     """Return the row of a judged input: the verdict that is told first stands for it, its finding in front."""
     worst = judgement.worst
     if worst is None:
-        return Row(where, place, judgement.kind.value, "", ratios, judgement.realism.value)
+        realism, measures = judgement.realism.value, judgement.measures
+        return Row(where, place, judgement.kind.value, "", ratios, realism, measures=measures)
     ids = [item.bucket.finding_id for item in sorted(suspects, key=lambda item: item.verdict is not worst)]
     kind, grade = worst.kind.value, worst.grade.value
-    return Row(where, place, kind, grade, ratios, judgement.realism.value, worst.headline, tuple(dict.fromkeys(ids)))
+    realism, ids = judgement.realism.value, list(dict.fromkeys(ids))
+    return Row(where, place, kind, grade, ratios, realism, worst.headline, tuple(ids), measures=judgement.measures)
 
 
 def _look(screening: Screening, case: Case) -> str:
     """Return what inputs share that need not all be judged: kinds by output, the error ratio in two decades."""
-    parts = [screening.kind.value, str(case.is_finite)]
+    parts = [screening.kind.value, str(case.is_finite), *(one.metric for one in screening.measures if one.breaks)]
     for index, comparison in enumerate(screening.comparisons):
         if comparison.kind is not Kind.AGREE:
             ratio = comparison.error_ratio

@@ -120,6 +120,11 @@ class Policy:
         found = ((region_of(key, self.outputs), chosen) for key, chosen in self.tolerances.items())
         return ordered((r, _users(chosen)) for r, chosen in found if r is not None and r.output == output)
 
+    @property
+    def is_by_element(self) -> bool:
+        """Tell whether every output is judged element by element under one allowance, as rows of a stack are."""
+        return all(name in self.outputs for name in self.tolerances)
+
     def require_fit(self, execution: Execution) -> list[str]:
         """Refuse slices that the outputs of a seed cannot have, by InvalidTarget; return a note on each empty one."""
         notes = []

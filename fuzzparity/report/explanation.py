@@ -18,7 +18,7 @@ from fuzzparity.finding import Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
-from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Verdict
+from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Measure, Verdict
 
 
 def explanation(
@@ -38,6 +38,7 @@ def explanation(
     parts += [_line("ORT", said(actual))] if actual is not None else []
     if judgement.comparisons:
         parts.append(_outputs_table(outputs, judgement.comparisons))
+    parts += [_line("metric", _measured(one)) for one in judgement.measures]
     for verdict in judgement.verdicts:
         parts += _verdict_lines(verdict)
     if not judgement.verdicts:
@@ -63,6 +64,11 @@ def _outputs_table(outputs: Sequence[str], comparisons: Sequence[Comparison]) ->
         values += [_shown(found.expected_at), _shown(found.actual_at)]
         table.add_row(*(Text(printable(value)) for value in (name, *values)))
     return table
+
+
+def _measured(one: Measure) -> str:
+    said = f"no answer: {one.why}" if one.value is None else f"{one.value:.6g}"
+    return f"{one.metric}: {said}; wanted {one.bound}"
 
 
 def _shown(value: float | int | bool | str | None) -> str:

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fuzzparity.explain.dataset import QUANTILES, Row, Validation
+from fuzzparity.explain.dataset import QUANTILES, MetricFigures, Row, Validation
 from fuzzparity.finding import Finding
 from fuzzparity.generate.ranges import InputRanges, Span
 from fuzzparity.report.clean import printable
@@ -71,6 +71,8 @@ def validation_text(table: Validation) -> RenderableType:
     title = f"validation set: {total:,} inputs on both sides in {duration(table.seconds)}{stopped}"
     parts: list[RenderableType] = [Text(""), Text(printable(title), style="bold"), _counts(table)]
     parts += [Text(""), _quantiles(table)]
+    if figures := table.metrics():
+        parts += [Text(""), _metrics(figures)]
     beyond = table.beyond
     judged = f", {table.judged:,} of them judged by evidence of their own" if beyond else ""
     share = f"{beyond:,} of {total:,} inputs ({_share(beyond, total)}){judged}"
@@ -106,6 +108,16 @@ def _quantiles(table: Validation) -> RenderableType:
     for found in table.quantiles():
         values = [_ratio(value) for value in found.values] or ["" for _ in names]
         grid.add_row(Text(printable(found.output)), *values, f"{found.compared:,}")
+    return grid
+
+
+def _metrics(figures: Sequence[MetricFigures]) -> RenderableType:
+    grid = _grid("metric", "wanted", "least", "mean", "most", "answered", "broken", "worst input")
+    for one in figures:
+        values = ["" if value is None else f"{value:.4g}" for value in (one.least, one.mean, one.most)]
+        answered = f"{one.answered:,} of {one.answered + one.unanswered:,}"
+        broken = Text(f"{one.broken:,}", style=_STYLES["bug"] if one.broken else "")
+        grid.add_row(Text(printable(one.metric)), one.bound, *values, answered, broken, Text(printable(one.worst)))
     return grid
 
 
@@ -168,6 +180,7 @@ def validation_object(table: Validation) -> dict[str, Any]:
             }
             for found in table.quantiles()
         ],
+        "metrics": [as_plain(one) for one in table.metrics()],
         "worst": [row.where for row in table.worst()],
         "skipped": list(table.skipped),
         "notes": list(table.notes),
@@ -186,6 +199,7 @@ def rows_object(table: Validation) -> list[dict[str, Any]]:
             "error_ratios": as_plain(row.ratios),
             "realism": row.realism,
             "judged": row.is_judged,
+            "metrics": {one.metric: as_plain(one.value) for one in row.measures},
             "finding_ids": list(row.finding_ids),
             "headline": row.headline,
         }

@@ -84,7 +84,6 @@ class Comparison:
     max_abs: float = 0.0
     scaled: float = 0.0  # max_abs over the largest finite |expected|
     ulp: float = 0.0
-    rms_error: float = 0.0  # max_abs over the root mean square of the finite expected values
     index: tuple[int, ...] | None = None  # of the worst element
     expected_at: float | int | bool | str | None = None
     actual_at: float | int | bool | str | None = None
@@ -92,6 +91,7 @@ class Comparison:
     compared: int = 0
     detail: str = ""  # "shape [2, 4] / [3, 4]", "dtype float32 / float64", "NaN 1 / 0"
     region: str = ""  # the slice of the user's tolerances in which the worst element lies: "boxes[..., :4]"
+    rms_error: float = 0.0  # max_abs over the root mean square of the finite expected values
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +198,9 @@ class Judgement:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a record as plain JSON data: dataclasses to dicts; enums, paths, NaN and infinities to text."""
+    """Return a record as plain JSON data: dataclasses to dicts; enums, paths, dates, NaN and infinities to text."""
     import dataclasses
+    import datetime
     import math
     import os
 
@@ -213,6 +214,8 @@ def as_plain(value: Any) -> Any:
         return value.value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, datetime.date):
+        return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from fuzzparity.cli.base import Commands, cli, example, json_option, output, plain, show
+from fuzzparity.cli.base import Commands, cli, example, json_option, known_option, output, plain, show
 
 
 @cli.group(cls=Commands, epilog=example("fuzzparity finding ls digits"))
@@ -19,26 +19,29 @@ def finding() -> None:
 @click.argument("corpus", required=False)
 @click.option("--kind", default="", help="Only this kind.")
 @click.option("--grade", default="", help="Only this grade.")
+@known_option
 @json_option
-def finding_ls(corpus: str | None, kind: str, grade: str, json_to: str | None) -> None:
+def finding_ls(corpus: str | None, kind: str, grade: str, known: tuple[str, ...], json_to: str | None) -> None:
     """List findings, of one corpus or of all below this directory."""
     from fuzzparity.commands import database
     from fuzzparity.report import tables
 
-    found = database.findings(corpus, kind=kind, grade=grade)
-    output(json_to, lambda: tables.findings_object(found), lambda: tables.findings_table(found))
+    found = database.findings(corpus, kind=kind, grade=grade, known=known)
+    told = database.standings(corpus, known)
+    output(json_to, lambda: tables.findings_object(found), lambda: tables.findings_table(found, told))
 
 
 @finding.command("show", epilog=example("fuzzparity finding show numeric-1a2b"))
 @click.argument("finding_id", metavar="ID")
 @click.option("--corpus", help="The corpus, when the id alone is not enough.")
+@known_option
 @json_option
-def finding_show(finding_id: str, corpus: str | None, json_to: str | None) -> None:
+def finding_show(finding_id: str, corpus: str | None, known: tuple[str, ...], json_to: str | None) -> None:
     """Show everything known of one finding."""
     from fuzzparity.commands import database
     from fuzzparity.report import tables
 
-    path, payload = database.finding_payload(finding_id, corpus)
+    path, payload = database.finding_payload(finding_id, corpus, known)
     output(json_to, lambda: tables.payload_object(payload), lambda: tables.payload_view(payload, path))
 
 
@@ -160,13 +163,14 @@ def corpus_snapshot(corpus: str, destination: Path) -> None:
 
 @cli.command(epilog=example("fuzzparity report digits"))
 @click.argument("target")
+@known_option
 @json_option
-def report(target: str, json_to: str | None) -> None:
+def report(target: str, known: tuple[str, ...], json_to: str | None) -> None:
     """Tell what is known of a target: findings, coverage of shapes, environment, probe figures."""
     from fuzzparity.commands import database
     from fuzzparity.report import tables
 
-    view = database.corpus_show(target, limit=1)
+    view = database.corpus_show(target, limit=1, known=known)
     history = database.probe_history(target, 8)
     output(
         json_to,
@@ -177,13 +181,14 @@ def report(target: str, json_to: str | None) -> None:
 
 @cli.command(epilog=example("fuzzparity status digits"))
 @click.argument("target", required=False)
+@known_option
 @json_option
-def status(target: str | None, json_to: str | None) -> None:
+def status(target: str | None, known: tuple[str, ...], json_to: str | None) -> None:
     """Show the running campaign, or how the last one ended."""
     from fuzzparity.commands import database
     from fuzzparity.report import tables
 
-    views = database.status(target)
+    views = database.status(target, known)
     output(json_to, lambda: plain(views), lambda: tables.status_view(views))
 
 

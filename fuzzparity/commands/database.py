@@ -6,15 +6,18 @@ become a path, and what the corpus knows becomes records. Nothing is printed, no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.lock import writer_of
-from fuzzparity.corpus.records import CaseView, CorpusView, Merged, Payload, ProbeEntry, Statistics, StatusView
+from fuzzparity.corpus.reading import CorpusReader
+from fuzzparity.corpus.records import Became, CaseView, CorpusView, Merged, Payload, ProbeEntry, Statistics, StatusView
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.finding import Finding
+from fuzzparity.known import Ledger, Told, read_ledger
 
 HOMES = (Path("corpora"), Path(".fuzzparity"))  # where campaigns put a corpus, seen from the working directory
 FILE = "corpus.sqlite"
@@ -81,22 +84,55 @@ def find_finding(id_prefix: str, where: str | None = None) -> tuple[Path, Findin
 
 
 def findings(
-    what: str | None = None, *, kind: str = "", grade: str = "", include_ignored: bool = True
+    what: str | None = None,
+    *,
+    kind: str = "",
+    grade: str = "",
+    include_ignored: bool = True,
+    known: Sequence[str] = (),
 ) -> list[tuple[Path, Finding]]:
-    """Return the findings of one corpus, or of all below this directory."""
-    return [
-        (path, finding)
-        for path in _chosen(what)
-        for finding in _read(
-            path, lambda corpus: corpus.findings(kind=kind, grade=grade, include_ignored=include_ignored)
-        )
-    ]
+    """Return the findings of one corpus, or of all below this directory, each with its entry of known issues."""
+    found = []
+    for path in _chosen(what):
+        with Corpus.open(path, read_only=True) as corpus:
+            ledger = ledger_of(corpus, known)
+            stored = corpus.findings(kind=kind, grade=grade, include_ignored=include_ignored)
+            found += [(path, ledger.marked(finding)) for finding in stored]
+    return found
 
 
-def finding_payload(id_prefix: str, where: str | None = None) -> tuple[Path, Payload]:
+def ledger_of(corpus: CorpusReader, files: Sequence[str] = ()) -> Ledger:
+    """Return the known issues of a corpus: the ledger beside its target, and further files."""
+    facts, folder = corpus.facts(), corpus.path.parent
+    beside = folder if (folder / "target.py").is_file() else ""
+    return read_ledger((beside, facts.folder if facts is not None else ""), files)
+
+
+def standings(what: str | None = None, known: Sequence[str] = ()) -> list[Told]:
+    """Return what became of the entries of known issues, by what is stored of one corpus, or of all below here."""
+    told = []
+    for path in _chosen(what):
+        with Corpus.open(path, read_only=True) as corpus:
+            told += stored_standings(corpus, ledger_of(corpus, known))
+    return told
+
+
+def stored_standings(corpus: CorpusReader, ledger: Ledger) -> list[Told]:
+    """Return what became of the entries of a ledger, by what a corpus holds: a finding shows until it is seen gone."""
+    if not ledger.issues:
+        return []
+    last = {item.finding_id: item.state for item in corpus.rechecks() if item.state is not Became.UNKNOWN}
+    found = [finding for finding in corpus.findings() if finding.reproduced is not False]
+    gone = [finding for finding in found if last.get(finding.finding_id) is Became.GONE]
+    return ledger.standings([finding for finding in found if finding not in gone], gone)
+
+
+def finding_payload(id_prefix: str, where: str | None = None, known: Sequence[str] = ()) -> tuple[Path, Payload]:
     """Return everything of one finding, enough to write its reproducer again."""
     path, finding = find_finding(id_prefix, where)
-    return path, _read(path, lambda corpus: corpus.finding_payload(finding.finding_id))
+    with Corpus.open(path, read_only=True) as corpus:
+        payload = corpus.finding_payload(finding.finding_id)
+        return path, replace(payload, finding=ledger_of(corpus, known).marked(payload.finding))
 
 
 def ignore_finding(id_prefix: str, where: str | None = None, *, is_ignored: bool = True) -> Finding:
@@ -114,18 +150,20 @@ def corpus_list(what: str | None = None) -> list[Statistics]:
     return [_read(path, lambda corpus: corpus.statistics()) for path in _chosen(what)]
 
 
-def corpus_show(what: str, *, limit: int = 20, order: str = "newest") -> CorpusView:
+def corpus_show(what: str, *, limit: int = 20, order: str = "newest", known: Sequence[str] = ()) -> CorpusView:
     """Return what one corpus holds, `limit` cases of it."""
 
     def view(corpus: Corpus) -> CorpusView:
+        ledger = ledger_of(corpus, known)
         return CorpusView(
             corpus.statistics(),
             tuple(corpus.builds()),
             tuple(corpus.campaigns()),
             tuple(corpus.cases(limit, order)),
-            tuple(corpus.findings()),
+            tuple(map(ledger.marked, corpus.findings())),
             tuple(corpus.coverage()),
             corpus.last_environment(),
+            tuple(stored_standings(corpus, ledger)),
         )
 
     return _read(find_corpus(what), view)
@@ -173,9 +211,9 @@ def corpus_snapshot(what: str, destination: Path) -> Path:
     return destination
 
 
-def status(what: str | None = None) -> list[StatusView]:
+def status(what: str | None = None, known: Sequence[str] = ()) -> list[StatusView]:
     """Return the last campaign of one corpus, or of each below this directory."""
-    return [view for path in _chosen(what) for view in _read(path, lambda corpus: _status(corpus))]
+    return [view for path in _chosen(what) for view in _read(path, lambda corpus: _status(corpus, known))]
 
 
 def probe_history(what: str, limit: int | None = None) -> list[ProbeEntry]:
@@ -183,14 +221,16 @@ def probe_history(what: str, limit: int | None = None) -> list[ProbeEntry]:
     return _read(find_corpus(what), lambda corpus: corpus.probes(limit))
 
 
-def _status(corpus: Corpus) -> list[StatusView]:
+def _status(corpus: Corpus, known: Sequence[str]) -> list[StatusView]:
     campaigns = corpus.campaigns()
     if not campaigns:
         return []
     last = campaigns[-1]
     snapshots = corpus.snapshots(last.campaign_id, 60)
-    found = corpus.campaign_findings(last.campaign_id)
-    return [StatusView(str(corpus.path), writer_of(corpus.path), last, tuple(snapshots), tuple(found))]
+    ledger = ledger_of(corpus, known)
+    found = [(ledger.marked(item), is_new) for item, is_new in corpus.campaign_findings(last.campaign_id)]
+    told = ledger.standings([item for item, _ in found if item.reproduced is not False])
+    return [StatusView(str(corpus.path), writer_of(corpus.path), last, tuple(snapshots), tuple(found), tuple(told))]
 
 
 def _candidates(what: str) -> list[Path]:

@@ -15,6 +15,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.execution import Environment, Execution
 from fuzzparity.finding import Finding
+from fuzzparity.known import Told
 from fuzzparity.target import Ort
 
 
@@ -250,6 +251,7 @@ class CorpusView:
     findings: tuple[Finding, ...]
     coverage: tuple[DimCoverage, ...] = ()
     environment: Environment | None = None  # of the last campaign
+    known: tuple[Told, ...] = ()  # what became of the entries of known issues
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,3 +272,4 @@ class StatusView:
     campaign: CampaignRow
     snapshots: tuple[Snapshot, ...]
     findings: tuple[tuple[Finding, bool], ...]  # each with whether it was new in this campaign
+    known: tuple[Told, ...] = ()

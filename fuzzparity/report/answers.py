@@ -22,7 +22,9 @@ from fuzzparity.probe.latency import ProbeRow
 from fuzzparity.report.clean import printable
 from fuzzparity.report.explanation import explanation
 from fuzzparity.report.facts import facts_lines, note_lines
+from fuzzparity.report.known import rechecks_object, rechecks_text
 from fuzzparity.report.layout import milliseconds, pairs, size
+from fuzzparity.report.needed import needed_for, needed_of
 from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object, result_object
 from fuzzparity.report.records import CampaignResult
 from fuzzparity.verdict import Judgement, as_plain
@@ -110,7 +112,10 @@ def _of_input(item: Explained, result: CampaignResult) -> dict[str, Any]:
     here = replace(finding, verdict=replace(worst, blame=finding.verdict.blame), realism=judgement.realism)
     others = [other.finding_id for other in item.findings if other is not finding]
     is_new = finding.finding_id in result.new_ids
-    return {**finding_object(here, is_new=is_new), "input": item.name, "others": others}
+    examined, outputs = item.examined, result.facts.outputs
+    least = needed_for(worst, outputs, examined.expected, examined.actual)
+    told = finding_object(here, is_new=is_new) | {"agrees_from": as_plain(least)}
+    return told | {"input": item.name, "others": others}
 
 
 def _agreement(judgement: Judgement) -> dict[str, Any]:
@@ -131,6 +136,7 @@ def _agreement(judgement: Judgement) -> dict[str, Any]:
         "standalone": "",
         "minimized": None,
         "path": "",
+        "known": None,
     }
 
 
@@ -148,10 +154,12 @@ def payload_text(payload: Payload, path: Path) -> RenderableType:
         expected=payload.expected,
         actual=payload.actual,
         findings=(finding,),
+        executed=payload.facts.outputs if payload.facts is not None else (),
     )
     lines = [("corpus", str(path)), ("stage", f"{finding.stage.value}, {finding.hits} hit(s)")]
     lines += [("came from", f"{payload.lineage.origin} {', '.join(payload.lineage.mutators)}".strip())]
     lines += [("runs on", payload.environment.line)] if payload.environment is not None else []
+    lines += [("later", later)] if (later := rechecks_text(payload.rechecks)) else []
     lines += [("note", finding.note)] if finding.note else []
     return Group(told, pairs(lines))
 
@@ -160,6 +168,8 @@ def payload_object(payload: Payload) -> dict[str, Any]:
     """Return a stored finding as JSON data: its object, verdict with evidence, both executions, lineage."""
     return {
         **finding_object(payload.finding, is_new=False),
+        "agrees_from": as_plain(needed_of(payload)),
+        "rechecks": rechecks_object(payload.rechecks),
         "verdict": as_plain(payload.finding.verdict),
         "stage": payload.finding.stage.value,
         "expected": as_plain_execution(payload.expected),

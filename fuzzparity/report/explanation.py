@@ -18,7 +18,9 @@ from fuzzparity.finding import Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
-from fuzzparity.verdict import Comparison, Evidence, Grade, Judgement, Kind, Measure, Verdict
+from fuzzparity.report.known import known_text
+from fuzzparity.report.needed import Needed, needed_for
+from fuzzparity.verdict import Comparison, Evidence, Judgement, Kind, Measure, Verdict
 
 
 def explanation(
@@ -30,8 +32,12 @@ def explanation(
     expected: Execution | None = None,
     actual: Execution | None = None,
     findings: Sequence[Finding] = (),
+    executed: Sequence[str] = (),
 ) -> RenderableType:
-    """Return the explanation of one input: both sides, each output, each verdict with evidence and advice."""
+    """Return the explanation of one input: both sides, each output, each verdict with evidence and advice.
+
+    `outputs` names the comparisons, `executed` the outputs of the executions, where that is more.
+    """
     parts: list[RenderableType] = [Text(printable(f"{name}: {judgement.kind.value}"), style="bold")]
     parts.append(_line("input", f"{case!r}, {judgement.realism.value}"))
     parts += [_line("torch", said(expected))] if expected is not None else []
@@ -40,11 +46,13 @@ def explanation(
         parts.append(_outputs_table(outputs, judgement.comparisons))
     parts += [_line("metric", _measured(one)) for one in judgement.measures]
     for verdict in judgement.verdicts:
-        parts += _verdict_lines(verdict)
+        parts += _verdict_lines(verdict, needed_for(verdict, executed or outputs, expected, actual))
     if not judgement.verdicts:
         told = "both sides refuse it" if judgement.kind is Kind.REJECTED else "the sides agree within what is allowed"
         parts.append(_line("verdict", told))
-    parts += [_line("finding", f"{item.finding_id}  {item.path}") for item in findings]
+    for item in findings:
+        parts.append(_line("finding", f"{item.finding_id}  {item.path}"))
+        parts += [_line("known", known_text(item))] if item.known else []
     return Group(*parts, Text(""))
 
 
@@ -77,14 +85,14 @@ def _shown(value: float | int | bool | str | None) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _verdict_lines(verdict: Verdict) -> list[RenderableType]:
+def _verdict_lines(verdict: Verdict, least: Needed | None = None) -> list[RenderableType]:
     lines = [("verdict", f"{verdict.grade.value}: {verdict.headline or verdict.kind.value}")]
     lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
     lines += [("looks like", text) for text in verdict.looks_like]
     lines += [("known by", text) for text in known_by(verdict)]
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(("until then", verdict.attribution.workaround))
-    tolerance = passing_tolerance(verdict.comparison) if verdict.grade is not Grade.BUG else ""
+    tolerance = least.text if least is not None else passing_tolerance(verdict.comparison)
     lines += [("tolerance", tolerance)] if tolerance else []
     lines += [("evidence", text) for text in _evidence(verdict.evidence)]
     told = advice(verdict)

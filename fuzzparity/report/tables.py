@@ -29,8 +29,18 @@ from fuzzparity.corpus.records import (
 )
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
+from fuzzparity.known import FILE, Told
 from fuzzparity.report.advice import known_by
 from fuzzparity.report.cells import duration, fields, milliseconds, shapes_text, size_text, sparkline, table_of, text
+from fuzzparity.report.known import (
+    entry_to_paste,
+    known_mark,
+    known_text,
+    rechecks_object,
+    rechecks_text,
+    standings_text,
+)
+from fuzzparity.report.needed import needed_of
 from fuzzparity.report.plain import finding_object
 from fuzzparity.verdict import Evidence, as_plain
 
@@ -40,10 +50,12 @@ _PAYLOAD_FIELDS = ("finding", "case", "lineage", "expected", "actual", "environm
 _EXECUTION_FIELDS = ("side", "status", "refusal", "phase", "signal", "exit_code", "seconds", "environment")
 
 
-def findings_table(found: Sequence[tuple[Path, Finding]]) -> RenderableType:
-    """Return a line per finding, under the name of its corpus where there are several."""
+def findings_table(found: Sequence[tuple[Path, Finding]], known: Sequence[Told] = ()) -> RenderableType:
+    """Return a line per finding, under the name of its corpus where there are several, then the known issues."""
     if not found:
         return Text("no findings")
+    if known:
+        return Group(findings_table(found), Text(""), standings_text(known))
     paths = list(dict.fromkeys(path for path, _ in found))
     if len(paths) == 1:
         return _findings_table([finding for _, finding in found])
@@ -59,11 +71,11 @@ def _findings_table(findings: Sequence[Finding]) -> RenderableType:
     table = table_of("finding", "grade", "realism", "stage", "hits", "ratio", "headline")
     for finding in findings:
         verdict = finding.verdict
-        name = text(finding.finding_id, "strike dim" if finding.ignored else "bold")
+        name = text(finding.finding_id, "strike dim" if finding.ignored else "dim" if finding.is_silent else "bold")
         if finding.ignored:
             name.append_text(text(" ignored", "dim"))
         headline = text(verdict.headline)
-        for more in (f"blame: {verdict.blame}" * (verdict.blame != "unknown"), finding.note):
+        for more in (f"blame: {verdict.blame}" * (verdict.blame != "unknown"), finding.note, known_mark(finding)):
             headline.append_text(text(f" [{more}]" if more else "", "dim"))
         if finding.duplicate_of:
             headline.append_text(text(f" = {finding.duplicate_of}", "dim"))
@@ -98,6 +110,7 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         f"{comparison.ulp:.3g} ulp"
         if comparison and comparison.max_abs
         else "",
+        "tolerance": least.text if (least := needed_of(payload)) is not None else "",
         "there": f"torch {comparison.expected_at}, ORT {comparison.actual_at}"
         if comparison and comparison.index
         else "",
@@ -113,11 +126,17 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         "environment": payload.environment.line if payload.environment else "",
         "reproducer": f"{finding.path} ({finding.standalone})" if finding.path else "",
         "joins": finding.duplicate_of,
+        "known": known_text(finding),
+        "later": rechecks_text(payload.rechecks),
         "note": finding.note,
         "ignored": "yes" if finding.ignored else "",
         "corpus": path,
     }
-    return Group(fields(lines), Text(""), _values(payload.case))
+    parts = [fields(lines), Text(""), _values(payload.case)]
+    if finding.known is None:
+        parts += [Text(""), text(f"to tell it as known, put this into {FILE} beside the target:", "dim")]
+        parts += [text(line) for line in entry_to_paste(finding).splitlines()]
+    return Group(*parts)
 
 
 def corpora_table(statistics: Sequence[Statistics]) -> RenderableType:
@@ -168,7 +187,8 @@ def corpus_view(view: CorpusView) -> RenderableType:
 def report_view(view: CorpusView, probes: Sequence[ProbeEntry]) -> RenderableType:
     """Return what is known of a target, for reading: findings first, then what was tried, where, and how fast."""
     counts = view.statistics
-    told = [finding for finding in view.findings if not finding.ignored]
+    told = [finding for finding in view.findings if not finding.is_silent]
+    expected = [finding for finding in view.findings if finding.is_silent and not finding.ignored]
     lines: dict[str, object] = {
         "target": ", ".join(counts.targets),
         "findings": ", ".join(f"{n} {grade}" for grade, n in sorted(counts.by_grade.items())) or "none",
@@ -181,7 +201,10 @@ def report_view(view: CorpusView, probes: Sequence[ProbeEntry]) -> RenderableTyp
         "environment": view.environment.line if view.environment else "",
         "corpus": f"{counts.path}: {counts.pool:,} cases, {counts.seeds:,} seeds, {counts.features:,} features",
     }
-    parts = [fields(lines), _findings_table(told), _coverage_table(view.coverage), probes_table(probes)]
+    parts = [fields(lines), _findings_table(told)]
+    parts += [standings_text(view.known)] if view.known else []
+    parts += [_findings_table(expected)] if expected else []
+    parts += [_coverage_table(view.coverage), probes_table(probes)]
     return Group(*(part for part in parts for part in (part, Text(""))))
 
 
@@ -257,12 +280,18 @@ def status_view(views: Sequence[StatusView]) -> RenderableType:
             "rate": sparkline(rates),
             "corpus size": sparkline([item.corpus_size for item in view.snapshots]),
             "memory": sparkline([item.rss_bytes for item in view.snapshots], size_text),
-            "findings": f"{len(view.findings)}, {sum(is_new for _, is_new in view.findings)} new",
+            "findings": f"{len(view.findings)}, {sum(is_new for _, is_new in view.findings)} new"
+            + (f", {known} known" if (known := sum(_is_expected(finding) for finding, _ in view.findings)) else ""),
         }
         parts += [fields(lines), Text("")]
+        parts += [standings_text(view.known), Text("")] if view.known else []
         if view.findings:
             parts += [_findings_table([finding for finding, _ in view.findings]), Text("")]
     return Group(*parts[:-1])
+
+
+def _is_expected(finding: Finding) -> bool:
+    return finding.known is not None and finding.is_silent
 
 
 def probes_table(probes: Sequence[ProbeEntry]) -> RenderableType:
@@ -311,6 +340,7 @@ def findings_object(found: Sequence[tuple[Path, Finding]]) -> list[dict[str, Any
 def payload_object(payload: Payload) -> dict[str, Any]:
     """Return a finding with its case, executions and lineage as JSON data; of large tensors no values."""
     plain: dict[str, Any] = {name: _plain(getattr(payload, name)) for name in _PAYLOAD_FIELDS}
+    plain |= {"agrees_from": as_plain(needed_of(payload)), "rechecks": rechecks_object(payload.rechecks)}
     return plain | {"build": as_plain(payload.facts.build) if payload.facts else None}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuzzparity.explain.blaming import blamed
+from fuzzparity.explain.locating import located
 from fuzzparity.explain.minimizing import smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
 from fuzzparity.explain.records import (
@@ -35,6 +36,9 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
         return found
     verdict = blamed(
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
+    )
+    verdict = located(
+        context, spec.twin, found.case, verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
     return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
 

@@ -26,23 +26,29 @@ from fuzzparity.values import Scope
 CLEAR = 64.0
 _MOVES = 8.0  # DESIGN, Verdict: what stays within 8 moves of the exact answer is inherent
 _MOST_CONFIRMED = 24  # substitutions that are tried; each is a session of the whole model
-_STRUCTURAL = frozenset(
-    [
-        "Cast",
-        "CastLike",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Identity",
-        "Transpose",
-        "Flatten",
-        "Concat",
-        "Shape",
-        "Expand",
-        "Constant",
-        "Gather",
-    ]
+# how much an operator says of what a pattern of several is for: the more, the more it does of its own
+_MOVING = ("Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Concat", "Shape")
+_CHOOSING = ("Expand", "Constant", "ConstantOfShape", "Gather", "Slice", "Split", "Size", "Range", "Pad")
+_ELEMENTWISE = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Neg",
+    "Where",
+    "And",
+    "Or",
+    "Not",
+    "Equal",
+    "Less",
+    "Greater",
+    "Max",
+    "Min",
 )
+_WEIGHT = (
+    dict.fromkeys(("MatMul", "Gemm"), 2) | dict.fromkeys(_ELEMENTWISE, 1) | dict.fromkeys((*_MOVING, *_CHOOSING), 0)
+)
+_OWN_WEIGHT = 3  # of every other operator
 
 Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
 Noise = Callable[[str], "tuple[Array, Array] | None"]  # FX name -> (exact value, largest move), float64
@@ -194,8 +200,7 @@ def main_node(nodes: Sequence[onnx.NodeProto], origin: Origin) -> onnx.NodeProto
     best = max(rated, key=lambda item: item[:2])
     if best[0] >= 3:  # letters in common at the start: log1p and Log, atan2 and Atan
         return best[2]
-    computing = [node for node in own if node.op_type not in _STRUCTURAL]
-    return computing[-1] if computing else own[-1]
+    return max(enumerate(own), key=lambda item: (_WEIGHT.get(item[1].op_type, _OWN_WEIGHT), item[0]))[1]
 
 
 def _likeness(name: str, op: str) -> int:

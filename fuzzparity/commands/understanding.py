@@ -7,7 +7,7 @@ The idea: one more job in a forked child, over sizes; a case that kills it is le
 from __future__ import annotations
 
 from fuzzparity.campaign.setup import Prepared
-from fuzzparity.explain.sizing import Sized, SizingSpec
+from fuzzparity.explain.sizes import Sized, SizingSpec
 from fuzzparity.generate.understood import Line, understood
 from fuzzparity.work.alone import Exit
 

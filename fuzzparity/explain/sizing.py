@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import Execution, Status
-from fuzzparity.explain.records import TwinSpec
+from fuzzparity.explain.sizes import Sized, SizingSpec
 from fuzzparity.explain.twin import open_twin
 from fuzzparity.generate.relations import RefusalTally, Rule
 from fuzzparity.generate.scene import Scene
@@ -25,25 +24,6 @@ _MOST_SECONDS = 8.0  # `check` takes seconds: a slow model is looked at less
 _MOST_GROWTH = 16  # times the elements of the seed, that one run may have
 _LEAST_ELEMENTS = 1 << 14
 _FIRST = (1, 2, 3, 5, 7, 8, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class SizingSpec:
-    """Say what to look at; `skip` holds the digests of cases that killed an earlier try."""
-
-    twin: TwinSpec
-    seed: Case
-    skip: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """Tell what the runs showed. `one_sided`: sizes that one side alone refuses, in words."""
-
-    rules: tuple[Rule, ...] = ()
-    runs: int = 0
-    has_valid: bool = False
-    one_sided: tuple[str, ...] = ()
 
 
 def size_up(context: Context, spec: SizingSpec) -> Sized:

@@ -14,7 +14,7 @@ from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case
-from fuzzparity.corpus.database import Corpus
+from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import Became, Recheck
 from fuzzparity.explain.records import Examined, ExamineSpec
 from fuzzparity.finding import Bucket, Finding, Suspect, bucket_of
@@ -58,7 +58,7 @@ def seconds_for(limit_seconds: float | None) -> float:
     return MOST_SECONDS if limit_seconds is None else min(MOST_SECONDS, _SHARE * limit_seconds)
 
 
-def recheck(prepared: Prepared, corpus: Corpus, limit_seconds: float, say: Callable[[str], None]) -> Rechecked:
+def recheck(prepared: Prepared, corpus: CorpusReader, limit_seconds: float, say: Callable[[str], None]) -> Rechecked:
     """Run what is due, bugs first; it begins no case after `limit_seconds`."""
     found = Rechecked()
     if prepared.twin is None or not prepared.can_run:
@@ -94,7 +94,7 @@ def take_over(found: Rechecked, docket: Docket, observer: Observer) -> None:
             docket.corpus.set_ignored(finding_id)
 
 
-def due_here(prepared: Prepared, corpus: Corpus) -> list[Finding]:
+def due_here(prepared: Prepared, corpus: CorpusReader) -> list[Finding]:
     """Return the findings of other builds that this build has not been asked about, the most telling first."""
     build, environment = prepared.facts.build.digest, prepared.facts.environment.digest
     known_here = {_without_build(item) for item in corpus.findings() if item.bucket.build == build}

@@ -91,6 +91,7 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     """
     from fuzzparity.commands import database, running
     from fuzzparity.report import text, validation
+    from fuzzparity.report.known import standings_text
 
     if len(what) == 1 and not given["torch_file"]:
         path, payload = database.finding_payload(what[0], path_text(given["corpus"]))
@@ -110,6 +111,8 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
         live.print(text.summary(result, debug=options.debug))
     else:
         live.print(text.explained_text(explained, result.facts.outputs))
+        if result.known:
+            live.print(standings_text(result.known))
     sys.exit(result.exit_code)
 
 
@@ -122,32 +125,34 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
 def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
     """Load, export and run the seeds on both sides, and show the contract as understood; takes seconds."""
     from fuzzparity.commands import running
-    from fuzzparity.report import text, validation
+    from fuzzparity.report import answers, text, validation
     from fuzzparity.report.builds import checked_object, checked_text
     from fuzzparity.report.understood import understood_object, understood_text
 
     options = target_of(given)
     with live_for(json_to) as live:
-        prepared, table = running.check_all(options, live) if all_seeds else (running.check(options, live), None)
+        prepared, seen, table = running.check_all(options, live) if all_seeds else (*running.check(options, live), None)
         others = running.check_builds(options, prepared.loaded.builds, live)
     if json_to:
         told = text.check_object(prepared.facts, prepared.notes, prepared.suspects, prepared.tried)
         told["contract"]["understood"] = understood_object(prepared.understood)
         told["ranges"] = plain(prepared.ranges)
+        told |= answers.seen_object(seen)
         if table is not None:
             told |= {"validation": validation.validation_object(table), "inputs": validation.rows_object(table)}
         told["builds"] = [checked_object(other) for other in others]
         write_json(json_to, told)
-    live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried))
+    live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried, seen.findings))
     live.print(understood_text(prepared.understood))
     live.print(validation.ranges_text(prepared.ranges))
     if table is not None:
         live.print(validation.validation_text(table))
+    live.print(answers.seen_text(seen))
     for other in others:
         live.print(checked_text(other))
     if table is not None and table.stopped:
         sys.exit(130)
-    sys.exit(1 if any(found.has_bug for found in (running.Checked(prepared), *others)) else 0)
+    sys.exit(1 if any(found.has_bug for found in (running.Checked(prepared, seen=seen), *others)) else 0)
 
 
 @cli.command(
@@ -171,31 +176,46 @@ def replay(what: tuple[str, ...], is_all: bool, current: str | None, json_to: st
 
     """
     from fuzzparity.commands import database, running
+    from fuzzparity.commands.knowing import replayed
     from fuzzparity.commands.replay import replay_all, replay_each
     from fuzzparity.report import text
+    from fuzzparity.report.answers import replay_object
+    from fuzzparity.report.known import known_mark, known_object, standings_text
 
     if current is not None:
         if len(what) != 1:
             raise InvalidUsage(f"--current replays one finding by its id; {len(what)} were given")
-        payload = database.finding_payload(what[0], path_text(given["corpus"]))[1]
+        path, payload = database.finding_payload(what[0], path_text(given["corpus"]), given["known"])
         spec = current or (payload.facts.spec if payload.facts else "")
         with live_for(json_to) as live:
-            shows, examined = running.replay_current(target_of({"target": spec, **given}), payload, live)
+            options = target_of({"target": spec, **given})
+            shows, examined, told = running.replay_current(options, payload, path, live)
         if json_to:
-            write_json(json_to, text.examined_object(payload, examined, shows))
+            write_json(json_to, text.examined_object(payload, examined, shows) | {"known_issues": known_object(told)})
         live.print(text.examined_text(payload, examined, shows))
+        if told:
+            live.print(standings_text(told))
         sys.exit(1 if shows else 0)
     if not what and not is_all:
         raise InvalidUsage("nothing to replay: name a reproducer's folder or a finding's id, or give --all")
     crashes = given["crashes"] or Path("crashes")
     outcomes = list(replay_all(crashes)) if is_all else []
     outcomes += list(replay_each(what, crashes, path_text(given["corpus"])))
+    findings, told = replayed(outcomes, given["known"])
     if json_to:
-        write_json(json_to, [{"finding_id": o.finding_id, "state": o.state.value, "text": o.text} for o in outcomes])
+        write_json(json_to, [replay_object(outcome, found) for outcome, found in zip(outcomes, findings, strict=True)])
     else:
-        for outcome in outcomes:
-            show(text.replay_text(outcome))
-    sys.exit(max((outcome.exit_code for outcome in outcomes), default=0))
+        for outcome, found in zip(outcomes, findings, strict=True):
+            show(text.replay_text(outcome, known_mark(found) if found is not None else ""))
+        if told:
+            show(standings_text(told))
+    # one that was named is answered for, known or not; among all of them the known ones do not count
+    counted = [
+        outcome.exit_code
+        for outcome, found in zip(outcomes, findings, strict=True)
+        if not (is_all and found is not None and found.is_silent and outcome.exit_code == 1)
+    ]
+    sys.exit(max(counted, default=0))
 
 
 @cli.command("import", epilog=example("fuzzparity import corpora/digits validation/ --limit 500"))

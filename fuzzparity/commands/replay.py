@@ -26,6 +26,7 @@ from fuzzparity.commands.replay_child import DONE, UNABLE
 from fuzzparity.corpus.codec import decode
 from fuzzparity.errors import CannotRunHere, FuzzparityError, InvalidUsage
 from fuzzparity.execution import ORT, Execution, Refusal, Status
+from fuzzparity.finding import Finding
 from fuzzparity.oracle.compare import Allowance, compare
 from fuzzparity.oracle.regions import compare_regions
 from fuzzparity.oracle.where import cleared
@@ -59,6 +60,7 @@ class ReplayOutcome:
     text: str
     finding_id: str = ""
     headline: str = ""
+    finding: Finding | None = None  # as it was recorded, where that makes one
 
     @property
     def exit_code(self) -> int:
@@ -88,9 +90,9 @@ def replay(path: Path) -> ReplayOutcome:
             "the finding is in the torch side, which only your own target can run: `python repro.py` in the folder "
             "imports it, if you trust it"
         )
-        return ReplayOutcome(State.CANNOT_RUN, "\n".join(lines), finding.finding_id, finding.headline)
+        return ReplayOutcome(State.CANNOT_RUN, "\n".join(lines), finding.finding_id, finding.headline, finding.whole)
     state, text = judge(recorded, run_child(path, finding.limit_seconds))
-    return ReplayOutcome(state, "\n".join([*lines, *text]), finding.finding_id, finding.headline)
+    return ReplayOutcome(state, "\n".join([*lines, *text]), finding.finding_id, finding.headline, finding.whole)
 
 
 def replay_all(crashes: Path) -> Iterator[ReplayOutcome]:

@@ -9,15 +9,17 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import TargetOptions
+from fuzzparity.campaign.rechecking import judged
 from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case
+from fuzzparity.commands.knowing import Seen, exit_code, look, note_replay
 from fuzzparity.commands.understanding import understand
 from fuzzparity.commands.validation import Imported, import_all, run_all
 from fuzzparity.corpus.database import Corpus
@@ -25,7 +27,8 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidCase, InvalidTarget, WorkerLost
 from fuzzparity.explain.dataset import Validation
 from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec, InputsRead
-from fuzzparity.finding import Finding, bucket_of
+from fuzzparity.finding import Finding, Suspect, bucket_of
+from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.verdict import Grade, Kind
@@ -65,11 +68,14 @@ def saying(observer: Observer) -> Callable[[str], None]:
     return lambda stage: observer.status(CampaignStatus(stage, time.monotonic() - begun))
 
 
-def check(options: TargetOptions, observer: Observer) -> Prepared:
-    """Load, export and gate a target, and return what was learned; nothing is written to a corpus."""
+def check(options: TargetOptions, observer: Observer) -> tuple[Prepared, Seen]:
+    """Load, export and gate a target, and return what was learned, and what of it is known.
+
+    To a corpus nothing is written but what became of findings of earlier builds.
+    """
     with opened(options, observer) as prepared:
         prepared.understood = understand(prepared)
-        return prepared
+        return prepared, look(prepared, saying(observer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,12 @@ class Checked:
     prepared: Prepared | None = None
     dtypes: tuple[str, ...] = ()
     problem: str = ""
+    seen: Seen = field(default_factory=Seen)
 
     @property
     def has_bug(self) -> bool:
-        """Tell whether a seed showed a bug."""
-        suspects = self.prepared.suspects if self.prepared is not None else ()
-        return any(suspect.verdict.grade is Grade.BUG for suspect in suspects)
+        """Tell whether a seed showed a bug that is not known, or something that is said to be fixed."""
+        return self.seen.has_bug
 
 
 def check_builds(options: TargetOptions, builds: tuple[tuple[str, ...], ...], observer: Observer) -> list[Checked]:
@@ -93,24 +99,24 @@ def check_builds(options: TargetOptions, builds: tuple[tuple[str, ...], ...], ob
     for dtypes in () if options.dtypes else builds[1:]:
         try:
             with opened(replace(options, dtypes=dtypes), observer) as prepared:
-                checked.append(Checked(prepared, dtypes))
+                checked.append(Checked(prepared, dtypes, seen=look(prepared, saying(observer))))
         except InvalidTarget as error:  # the first build is sound: this one is told, and the others go on
             checked.append(Checked(None, dtypes, error.problem))
     return checked
 
 
-def check_all(options: TargetOptions, observer: Observer) -> tuple[Prepared, Validation | None]:
+def check_all(options: TargetOptions, observer: Observer) -> tuple[Prepared, Seen, Validation | None]:
     """Check a target, then run all of its data on both sides; None when there is no twin to run it on."""
     with opened(options, observer, first_seeds_only=True) as prepared:
         if not prepared.can_run or prepared.twin is None:
-            return prepared, None
+            return prepared, look(prepared, saying(observer)), None
         table = run_all(prepared, options.seeds, saying(observer), own=True, take=prepared.suspects.append)
         if not table.rows and not table.stopped:
             raise InvalidCase("there is no data to go through: give --seeds PATH, or seeds= in the target")
         prepared.ranges, prepared.tried = table.ranges, len(table.rows) + 1
         prepared.suspects[:] = {item.bucket.finding_id: item for item in reversed(prepared.suspects)}.values()
         prepared.understood = understand(prepared)
-        return prepared, table
+        return prepared, look(prepared, saying(observer)), table
 
 
 def read_inputs(prepared: Prepared, paths: tuple[str, ...], limit: int) -> InputsRead:
@@ -161,9 +167,10 @@ def _explain_table(
                 finish(prepared, docket, _EXPLAIN_SECONDS)
             except KeyboardInterrupt:
                 table.stopped = "stopped by Ctrl-C while the findings were minimized"
-        exit_code = 128 + signal.SIGINT if table.stopped else int(table.has(Grade.BUG))
+        code = exit_code(docket.findings.values(), table.has(Grade.BUG))
+        code = 128 + signal.SIGINT if table.stopped else code
         kinds = [row.kind for row in table.rows]
-        return _ended(docket, kinds, setup_seconds, exit_code, is_stopped=bool(table.stopped)), [], table
+        return _ended(docket, kinds, setup_seconds, code, is_stopped=bool(table.stopped)), [], table
 
 
 def _examine_all(
@@ -181,16 +188,22 @@ def _examine_all(
                 docket.take(suspect)
         finish(prepared, docket, _EXPLAIN_SECONDS)
         explained = [
-            Explained(name, found, tuple(corpus.finding(s.bucket.finding_id) for s in found.suspects))
+            Explained(name, found, tuple(_stored(docket, suspect) for suspect in found.suspects))
             for name, found in examined
         ]
-        exit_code = int(any(s.verdict.grade is Grade.BUG for _, found in examined for s in found.suspects))
+        has_bug = any(s.verdict.grade is Grade.BUG for _, found in examined for s in found.suspects)
+        code = exit_code((finding for item in explained for finding in item.findings), has_bug)
         kinds = [found.judgement.kind for _, found in examined]
-        return _ended(docket, kinds, setup_seconds, exit_code), explained
+        return _ended(docket, kinds, setup_seconds, code), explained
+
+
+def _stored(docket: Docket, suspect: Suspect) -> Finding:
+    """Return the finding of a suspect as it is stored now, with its entry of known issues."""
+    return docket.prepared.ledger.marked(docket.corpus.finding(suspect.bucket.finding_id))
 
 
 def _ended(
-    docket: Docket, kinds: Sequence[str], setup_seconds: float, exit_code: int, *, is_stopped: bool = False
+    docket: Docket, kinds: Sequence[str], setup_seconds: float, code: int, *, is_stopped: bool = False
 ) -> CampaignResult:
     """Store the end of an `explain` over inputs of these kinds, and return its result."""
     prepared, corpus, seconds = docket.prepared, docket.corpus, docket.elapsed()
@@ -201,7 +214,7 @@ def _ended(
         executions=inputs,
         inputs=inputs,
         rejected=rejected,
-        exit_code=exit_code,
+        exit_code=code,
         interrupted=is_stopped,
     )
     return CampaignResult(
@@ -217,9 +230,10 @@ def _ended(
         corpus.size,
         tuple(docket.findings.values()),
         frozenset(docket.new_ids),
-        exit_code,
+        code,
         docket.hits_here,
         int(signal.SIGINT) if is_stopped else None,
+        known=tuple(prepared.ledger.standings(list(docket.findings.values()))),
     )
 
 
@@ -272,15 +286,24 @@ def probe(options: TargetOptions, observer: Observer, *, cases: int, rounds: int
             return list(answer)
 
 
-def replay_current(options: TargetOptions, payload: Payload, observer: Observer) -> tuple[bool, Examined]:
-    """Run a stored finding's case on both sides of today's code and export; True when its kind and output show."""
+def replay_current(
+    options: TargetOptions, payload: Payload, path: Path, observer: Observer
+) -> tuple[bool, Examined, list[Told]]:
+    """Run a stored finding's case on both sides of today's code and export; True when its kind and output show.
+
+    What became of it is remembered in the corpus at `path`; what that means for known issues is the third.
+    """
     if payload.facts is not None and not options.dtypes:
         options = replace(options, dtypes=payload.facts.dtypes)  # the build it was found on
     with opened(options, observer) as prepared:
         examined = examine(prepared, payload.case)
+        became = judged(prepared, payload.finding, examined)
+    if became.build != payload.finding.bucket.build:
+        note_replay(path, became)
     wanted = payload.finding.bucket
     shows = any(
         replace(bucket_of(wanted.build, payload.case, verdict), site=wanted.site) == wanted
         for verdict in examined.judgement.verdicts
     )
-    return shows, examined
+    told = prepared.ledger.standings(*(([payload.finding], []) if shows else ([], [payload.finding])))
+    return shows, examined, told

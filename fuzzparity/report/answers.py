@@ -15,14 +15,22 @@ from rich.table import Table
 from rich.text import Text
 
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus.records import Payload
+from fuzzparity.corpus.records import Payload, Recheck
 from fuzzparity.explain.records import Examined
 from fuzzparity.finding import Finding, Suspect
+from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow
 from fuzzparity.report.clean import printable
 from fuzzparity.report.explanation import explanation
 from fuzzparity.report.facts import facts_lines, note_lines
-from fuzzparity.report.known import rechecks_object, rechecks_text
+from fuzzparity.report.known import (
+    known_mark,
+    known_object,
+    recheck_lines,
+    rechecks_object,
+    rechecks_text,
+    standings_text,
+)
 from fuzzparity.report.layout import milliseconds, pairs, size
 from fuzzparity.report.needed import needed_for, needed_of
 from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object, result_object
@@ -199,10 +207,46 @@ def examined_object(payload: Payload, examined: Examined, shows: bool) -> dict[s
     }
 
 
-def check_text(facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Suspect], tried: int) -> RenderableType:
+class Seen(Protocol):
+    """What `check` saw against the ledger of known issues."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Return a finding for each suspect, in their order."""
+
+    @property
+    def earlier(self) -> Sequence[tuple[Finding, Recheck]]:
+        """Return what became of findings of earlier builds."""
+
+    @property
+    def left(self) -> int:
+        """Return how many of them there was no time for."""
+
+    @property
+    def known(self) -> Sequence[Told]:
+        """Return what became of the entries."""
+
+
+def seen_text(seen: Seen) -> RenderableType:
+    """Return what became of findings of earlier builds, and of known issues."""
+    lines = [Text(printable(line)) for line in recheck_lines(seen.earlier, seen.left)]
+    return Group(*lines, *([standings_text(seen.known)] if seen.known else []))
+
+
+def seen_object(seen: Seen) -> dict[str, Any]:
+    """Return the same as JSON data."""
+    rechecks = rechecks_object([became for _, became in seen.earlier])
+    return {"known_issues": known_object(seen.known), "rechecks": rechecks}
+
+
+def check_text(
+    facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Suspect], tried: int, seen: Sequence[Finding] = ()
+) -> RenderableType:
     """Return the target as understood, and how its seeds fared on both sides."""
+    marks = [f" ({mark})" if (mark := known_mark(finding)) else "" for finding in seen] or [""] * len(suspects)
     lines = [*facts_lines(facts), ("seeds", f"{tried} tried on both sides, {len(suspects)} differ")]
-    lines += [(suspect.verdict.grade.value, suspect.verdict.headline) for suspect in suspects]
+    told = zip(suspects, marks, strict=True)
+    lines += [(suspect.verdict.grade.value, suspect.verdict.headline + mark) for suspect, mark in told]
     return pairs([*lines, *note_lines(facts, notes)])
 
 
@@ -224,10 +268,18 @@ def check_object(facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Su
 _STATES = {"shows": ("SHOWS", "bold red"), "gone": ("GONE", "bold green"), "cannot_run": ("CANNOT RUN HERE", "yellow")}
 
 
-def replay_text(outcome: Outcome) -> RenderableType:
+def replay_object(outcome: Outcome, finding: Finding | None) -> dict[str, Any]:
+    """Return what a replay found as JSON data; `finding` carries the entry of known issues that it falls under."""
+    known = finding.known.name if finding is not None and finding.known is not None else None
+    state = str(outcome.state)
+    return {"finding_id": outcome.finding_id, "state": state, "text": outcome.text, "known": known}
+
+
+def replay_text(outcome: Outcome, mark: str = "") -> RenderableType:
     """Return what a replay found: state and headline first, then what happened."""
     word, style = _STATES[str(outcome.state)]
     title = Text(word, style=style).append(printable(f" {outcome.finding_id}  {outcome.headline}"), style="not bold")
+    title.append(printable(f" ({mark})") if mark else "", style="not bold")
     return Group(title, *(Text("  " + printable(line)) for line in outcome.text.splitlines()))
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 from fuzzparity.case import Array
 from fuzzparity.corpus.codec import decode
-from fuzzparity.errors import CannotRunHere, FuzzparityError
+from fuzzparity.corpus.plain import from_plain
+from fuzzparity.errors import CannotRunHere, CorpusError, FuzzparityError
+from fuzzparity.finding import Finding
 from fuzzparity.oracle.where import aligned
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import IMPORT_OF_TARGET, WHERE, regions_of
@@ -52,6 +54,7 @@ class RecordedFinding:
     packages: dict[str, str]
     dropped: tuple[str, ...] = ()  # options that were not taken over
     regions: dict[str, Tolerance] = field(default_factory=dict)  # of slices: "boxes[..., :4]"
+    whole: Finding | None = None  # where all of it can be read: for known issues, which go by what else it says
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +171,16 @@ def _finding(value: dict[str, Any]) -> RecordedFinding:
         packages={str(name): printable(version, 60) for name, version in packages.items()},
         dropped=dropped,
         regions=_regions(value, outputs),
+        whole=_whole_finding(value),
     )
+
+
+def _whole_finding(value: dict[str, Any]) -> Finding | None:
+    """Return the finding as it was stored; None when its form is that of another version."""
+    try:
+        return from_plain(Finding, value.get("finding"))
+    except CorpusError:
+        return None
 
 
 def _regions(value: dict[str, Any], outputs: tuple[str, ...]) -> dict[str, Tolerance]:

@@ -180,7 +180,7 @@ def _learn_bounds(weighings: Sequence[NumericWeighing], case: Case, referee: Ref
     for w in weighings:
         bound = bounds[w.question.position] if w.question.position < len(bounds) else None
         fits = bound is not None and bound.shape == w.exact_shape and bound.dtype.kind == "f"
-        w.bounds, w.bounds_unknown = (bound.reshape(-1), "") if bound is not None and fits else (None, unknown)
+        w.bounds, w.bounds_unknown = bound.reshape(-1) if bound is not None and fits else None, unknown
 
 
 def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> Answer:

@@ -157,6 +157,7 @@ class NumericWeighing(Weighing):
         excess = np.maximum(torch, ort) / bound
         worst = int(np.argmax(np.where(far, excess, -1.0) if far.any() else excess))
         note = "the exact answer differs from both sides" if len(far_sides) == 2 else ""
+        bounded = math.inf if self.bounds is None else float(self.bounds[self.at[worst]])
         return Evidence(
             source=self.source,
             torch_distance=float(torch[worst]),
@@ -167,8 +168,8 @@ class NumericWeighing(Weighing):
             note=note or ("equal values in another order" if self.is_by_order else ""),
             explained=float(bound[worst]),
             excess={TORCH: float(torch[worst] / bound[worst]), ORT: float(ort[worst] / bound[worst])},
-            rounding_bound=None if self.bounds is None else float(self.bounds[self.at[worst]]),
-            rounding_unknown=self.bounds_unknown,
+            rounding_bound=bounded if math.isfinite(bounded) else None,
+            rounding_unknown="" if math.isfinite(bounded) else self.bounds_unknown,
             condition=self.spread.condition,
         )
 

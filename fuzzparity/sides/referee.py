@@ -20,10 +20,11 @@ import torch
 from torch.utils import _pytree
 
 from fuzzparity.case import Array, Case, is_float
+from fuzzparity.sides.bounds import BoundMode
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
 from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
-from fuzzparity.sides.tensors import flatten_outputs, to_tensor
+from fuzzparity.sides.tensors import flatten_outputs, output_leaves, to_tensor
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 _MOST_WIDENED = 4096  # containers and objects that are looked into for tensors
@@ -40,6 +41,7 @@ class Referee:
     def __init__(self, loaded: LoadedTarget, working_dtype: str = "float32") -> None:
         self.missing = ""
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
+        self._dtype: torch.dtype = getattr(torch, working_dtype) if working_dtype in MANTISSA_BITS else torch.float32
         self._module: Callable[..., Any] | None = None
         try:
             with warnings.catch_warnings():  # torch's own deprecations while it unpacks a program
@@ -82,11 +84,26 @@ class Referee:
         return mode.peak if outputs is not None else 0.0
 
     def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
-        """Return for each output how far roundings may move it, and from which operator on that is unknown."""
-        return (), "torch"
+        """Return for each output how far roundings in any order may move it, and from which operator on none is known.
 
-    def _run(self, inputs: Sequence[Array], mode: Float64Mode | None) -> tuple[Array, ...] | None:
-        """Run the module in double under a mode; None, and why in `missing`, when it does not run."""
+        None for integers and where it is not known; nothing at all when the referee cannot run.
+        """
+        mode = BoundMode(self._dtype)
+        fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole encoder layer, inside it none is seen
+        try:
+            bounds = self._run(_widened(case), mode, lambda result: tuple(map(mode.of, output_leaves(result))))
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fused)
+        return bounds or (), mode.unknown
+
+    def _run(
+        self,
+        inputs: Sequence[Array],
+        mode: Float64Mode | None,
+        read: Callable[[Any], tuple[Any, ...]] = flatten_outputs,
+    ) -> tuple[Any, ...] | None:
+        """Run the module in double under a mode and read its result; None, and why in `missing`, if it does not run."""
         if self._module is None:
             return None
         try:
@@ -101,7 +118,7 @@ class Referee:
             uncompiled = torch.compiler.set_stance("force_eager")
             with torch.no_grad(), default_float64(), uncompiled, mode or contextlib.nullcontext():
                 result = self._module(*args, **kwargs)
-            outputs = flatten_outputs(result)
+            outputs = read(result)
         except (Exception, SystemExit) as error:
             self.missing = _reason("the module does not run in float64", error)
             return None

@@ -95,6 +95,13 @@ def flatten_outputs(outputs: Any) -> tuple[Array, ...]:
     return tuple(array for array in arrays if array is not None)
 
 
+def output_leaves(outputs: Any) -> tuple[Any, ...]:
+    """Return the leaves that `flatten_outputs` turns into arrays, as they are."""
+    if isinstance(outputs, torch.Tensor):
+        return (outputs,)
+    return tuple(leaf for leaf in _pytree.tree_leaves(_opened(outputs)) if _as_array(leaf) is not None)
+
+
 def output_names(outputs: Any) -> tuple[str, ...]:
     """Return a name for each flattened output: dict keys or fields joined by dots, "" where there are only places."""
     return tuple(name for name, _ in _named(outputs))

@@ -161,24 +161,6 @@ def corpus_snapshot(corpus: str, destination: Path) -> None:
     print(database.corpus_snapshot(corpus, destination))
 
 
-@cli.command(epilog=example("fuzzparity report digits"))
-@click.argument("target")
-@known_option
-@json_option
-def report(target: str, known: tuple[str, ...], json_to: str | None) -> None:
-    """Tell what is known of a target: findings, coverage of shapes, environment, probe figures."""
-    from fuzzparity.commands import database
-    from fuzzparity.report import tables
-
-    view = database.corpus_show(target, limit=1, known=known)
-    history = database.probe_history(target, 8)
-    output(
-        json_to,
-        lambda: {**plain(view), "probes": plain(history)},
-        lambda: tables.report_view(view, history),
-    )
-
-
 @cli.command(epilog=example("fuzzparity status digits"))
 @click.argument("target", required=False)
 @known_option

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from fuzzparity.cli.base import cli, example, json_option, output
+from fuzzparity.cli.base import cli, example, json_option, known_option, output
 
 
 @cli.command(epilog=example("fuzzparity report digits --html"))
@@ -19,17 +19,18 @@ from fuzzparity.cli.base import cli, example, json_option, output
     metavar="[FILE]",
     help="Write one self-contained page instead; without FILE to report-NAME.html.",
 )
+@known_option
 @json_option
-def report(target: str, html_to: str | None, json_to: str | None) -> None:
+def report(target: str, html_to: str | None, known: tuple[str, ...], json_to: str | None) -> None:
     """Tell what is known of a target: four questions, causes, what was tried, where it ran, probe figures."""
     from fuzzparity.commands.reporting import default_path, knowledge
     from fuzzparity.report.overview import overview, report_object
     from fuzzparity.report.sentences import title_of
 
-    known = knowledge(target, with_tensors=html_to is not None)
+    told = knowledge(target, known, with_tensors=html_to is not None)
     if html_to is not None:
         from fuzzparity.report.html import write_html
 
-        print(write_html(Path(html_to) if html_to else default_path(title_of(known)), known))
+        print(write_html(Path(html_to) if html_to else default_path(title_of(told)), told))
     if html_to is None or json_to:
-        output(json_to, lambda: report_object(known), lambda: overview(known))
+        output(json_to, lambda: report_object(told), lambda: overview(told))

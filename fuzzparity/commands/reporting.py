@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuzzparity.commands.database import find_corpus
+from fuzzparity.commands.database import corpus_show, find_corpus
 from fuzzparity.corpus import telling
 from fuzzparity.corpus.database import Corpus
-from fuzzparity.corpus.records import CorpusView
 from fuzzparity.corpus.telling import Knowledge, Recorded
 from fuzzparity.errors import CorpusError
 from fuzzparity.report.causes import Cause, causes_of
@@ -25,19 +24,14 @@ MOST_TENSOR_BYTES = 512 << 20  # tensors of all findings
 MOST_MODEL_BYTES = 64 << 20  # a model that is parsed to draw a part of it
 
 
-def knowledge(what: str, *, with_tensors: bool = True) -> Knowledge:
-    """Return what a corpus knows, for a report; `with_tensors`: what pictures, value ranges and graphs need."""
+def knowledge(what: str, known: Sequence[str] = (), *, with_tensors: bool = True) -> Knowledge:
+    """Return what a corpus knows, for a report; `with_tensors`: what pictures, value ranges and graphs need.
+
+    `known`: further ledgers of known issues, beside that of the target.
+    """
     path = find_corpus(what)
+    view = corpus_show(str(path), limit=1, known=known)
     with Corpus.open(path, read_only=True) as corpus:
-        view = CorpusView(
-            corpus.statistics(),
-            tuple(corpus.builds()),
-            tuple(corpus.campaigns()),
-            (),
-            tuple(corpus.findings()),
-            tuple(corpus.coverage()),
-            corpus.last_environment(),
-        )
         shapes, total = telling.shape_counts(corpus, MOST_SHAPES)
         moments, sightings = telling.course(corpus, MOST_MOMENTS)
         left_out: list[str] = []
@@ -59,6 +53,7 @@ def knowledge(what: str, *, with_tensors: bool = True) -> Knowledge:
             moments,
             sightings,
             tuple(corpus.probes(MOST_PROBES)),
+            tuple(corpus.rechecks()),
             tuple(left_out),
         )
 

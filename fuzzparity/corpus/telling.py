@@ -17,7 +17,7 @@ from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus import blobs, rows
 from fuzzparity.corpus.plain import from_plain, loads
 from fuzzparity.corpus.reading import CorpusReader
-from fuzzparity.corpus.records import CorpusView, ProbeEntry
+from fuzzparity.corpus.records import CorpusView, ProbeEntry, Recheck
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
 
@@ -103,6 +103,7 @@ class Knowledge:
     moments: tuple[Moment, ...] = ()
     sightings: tuple[Sighting, ...] = ()
     probes: tuple[ProbeEntry, ...] = ()
+    rechecks: tuple[Recheck, ...] = ()
     left_out: tuple[str, ...] = ()
 
 

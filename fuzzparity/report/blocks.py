@@ -14,12 +14,13 @@ import numpy as np
 from fuzzparity.case import Array, is_float
 from fuzzparity.corpus.telling import Knowledge, Recorded
 from fuzzparity.execution import Execution
-from fuzzparity.finding import Finding
+from fuzzparity.finding import IN_BATCH, Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
-from fuzzparity.report.causes import Cause, where_known
+from fuzzparity.report.causes import Cause, gone_of, state_text, where_known
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
 from fuzzparity.report.graphs import Drawn, drawn
+from fuzzparity.report.known import known_text
 from fuzzparity.report.pictures import Picture, input_picture, picture_of
 from fuzzparity.report.sentences import (
     confirmed_text,
@@ -126,14 +127,18 @@ def _facts(cause: Cause, recorded: Recorded, known: Knowledge) -> list[tuple[str
     blamed = verdict.blame not in ("unknown", "none", "")
     guilty = part_of(verdict.blame) if blamed else "nobody" if verdict.blame == "none" else "not known yet"
     tolerance = passing_tolerance(verdict.comparison) if verdict.grade is not Grade.BUG else ""
-    place = place_text(leader)
-    by = ", ".join(dict.fromkeys(recorded.mutators[-6:]))
+    place, found = place_text(leader), verdict.attribution
+    by = ", ".join(dict.fromkeys(name for name in recorded.mutators[-6:] if name != IN_BATCH))
     return [
         ("guilty", guilty),
         ("place", place or ("not known yet" if verdict.grade is Grade.BUG else "")),
+        ("module", found.module if found else ""),
+        ("FX node", leader.where.fx_node or (found.fx_node if found else "")),
+        ("known by", f"{'a guess: ' if found.is_guess else ''}{found.place_how}" if found and found.place_how else ""),
         ("output", ", ".join(cause.outputs)),
         ("in the batch", leader.where.batch),
         ("tolerance", tolerance),
+        ("known issue", known_text(leader)),
         ("confirmed", confirmed_text(recorded.shown, recorded.tries, leader)),
         (
             "seen",
@@ -144,6 +149,7 @@ def _facts(cause: Cause, recorded: Recorded, known: Knowledge) -> list[tuple[str
         ),
         ("first input", f"{recorded.origin}{f' by {by}' if by else ''}" if recorded.origin else ""),
         ("cut to", _cut(leader, known)),
+        ("state", state_text(leader, gone_of(known.rechecks))),
         ("build", leader.bucket.build[:12]),
     ]
 
@@ -206,7 +212,7 @@ def values_text(array: Array) -> str:
     """Return the values of a small array as nested lists, in the digits that tell each apart."""
     wide = array.astype(np.float64) if array.dtype.kind == "V" else array
     digits = 17 if array.dtype == np.float64 else 9  # IEEE 754: enough to read the same value back
-    kept = {"separator": ", ", "threshold": _MOST_VALUES + 1, "max_line_width": 96}  # 96 letters: a line of a page
+    kept = {"separator": ", ", "threshold": _MOST_VALUES + 1, "max_line_width": 72}  # letters in half a page
     if not is_float(wide.dtype):
         return np.array2string(wide, **kept)  # type: ignore[arg-type]
     return np.array2string(wide, formatter={"float_kind": f"{{:.{digits}g}}".format}, **kept)  # type: ignore[arg-type]

@@ -6,9 +6,11 @@ when the same part is known to be at fault at the same place of the same build; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from fuzzparity.corpus.records import Became, Recheck
 from fuzzparity.finding import Finding, Stage
 from fuzzparity.verdict import GRADES, PRECEDENCE, Realism
 
@@ -48,9 +50,37 @@ def causes_of(findings: Iterable[Finding]) -> list[Cause]:
     return sorted(found, key=lambda cause: _order(cause.leader))
 
 
-def is_open(finding: Finding) -> bool:
-    """Tell whether a finding still asks for something: not ignored or known, and it did not fail to come back."""
-    return not finding.is_silent and finding.stage is not Stage.LOST and finding.reproduced is not False
+def is_open(finding: Finding, gone: Mapping[str, Recheck] = MappingProxyType({})) -> bool:
+    """Tell whether a finding asks for something: not ignored or known, it came back, and did not go with a build."""
+    is_lost = finding.stage is Stage.LOST or finding.reproduced is False
+    return not (finding.is_silent or is_lost or finding.finding_id in gone)
+
+
+def gone_of(rechecks: Iterable[Recheck]) -> dict[str, Recheck]:
+    """Return the findings that a later build no longer shows, by id; the last time that could tell counts."""
+    last = {item.finding_id: item for item in rechecks if item.state is not Became.UNKNOWN}
+    return {name: item for name, item in last.items() if item.state is Became.GONE}
+
+
+def split(findings: Iterable[Finding], rechecks: Iterable[Recheck] = ()) -> tuple[list[Cause], list[Cause]]:
+    """Return the causes that are open, and those set apart: ignored, known, lost, or gone on a later build."""
+    gone = gone_of(rechecks)
+    causes = causes_of(findings)
+    opened = [cause for cause in causes if is_open(cause.leader, gone)]
+    return opened, [cause for cause in causes if not is_open(cause.leader, gone)]
+
+
+def state_text(finding: Finding, gone: Mapping[str, Recheck] = MappingProxyType({})) -> str:
+    """Return what sets a finding apart, or what is still to be done; empty when it is plainly open."""
+    if finding.known is not None:
+        return f"{'said to be fixed' if finding.known.is_fixed else 'known'}: {finding.known.name}"
+    if finding.ignored:
+        return "ignored"
+    if finding.finding_id in gone:
+        return f"gone on build {gone[finding.finding_id].build[:12]}"
+    if finding.reproduced is None:
+        return "not confirmed yet"
+    return "" if is_open(finding) else "did not come back"
 
 
 def where_known(finding: Finding) -> tuple[str, str, str]:
@@ -59,7 +89,7 @@ def where_known(finding: Finding) -> tuple[str, str, str]:
     return (
         where.op or (known.op if known else ""),
         where.onnx_node or (known.onnx_node if known else ""),
-        where.source,
+        where.source or (known.source if known else ""),
     )
 
 
@@ -74,7 +104,8 @@ def _root(item: Finding, by_id: dict[str, Finding]) -> Finding:
 def _place_of(item: Finding) -> tuple[object, ...] | None:
     """Return what makes two leaders one cause: part, place, build and grade, all of them known."""
     op, node, source = where_known(item)
-    if item.verdict.blame in ("unknown", "none", "") or not (node or source):
+    is_guess = item.verdict.attribution is not None and item.verdict.attribution.is_guess
+    if is_guess or item.verdict.blame in ("unknown", "none", "") or not (node or source):
         return None
     return (item.bucket.build, item.verdict.blame, item.verdict.grade, op, node, source)
 

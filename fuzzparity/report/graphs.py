@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -17,7 +18,7 @@ from fuzzparity.report.drawing import element, svg, words
 MOST_NODES = 25  # more cannot be read at one look
 MOST_BYTES = 64 << 20  # of a model that is parsed to draw a part of it
 _LAYERS = (6, 3)  # layers shown above and below the guilty node
-_BOX, _GAP, _ROW = (156.0, 34.0), 18.0, 62.0  # px: a box, between boxes, between layers
+_BOX, _PASSAGE, _GAP, _ROW = (156.0, 34.0), 8.0, 18.0, 62.0  # px: a box, an edge that passes, between, a layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,18 @@ def _around(nodes: Sequence[Node], seed: int, above: int, below: int) -> list[in
 def _draw(nodes: Sequence[Node], chosen: Sequence[int], guilty: int | None, output: str) -> Drawn:
     makers = {name: place for place in chosen for name in nodes[place].outputs}
     edges = [(makers[name], place) for place in chosen for name in nodes[place].inputs if name in makers]
-    edges = [(a, b) for a, b in edges if a < b]  # a graph is sorted; what is not, is not drawn as a circle
-    rows = _ordered(_layers(chosen, edges), edges)
-    width = max(len(row) for row in rows) * (_BOX[0] + _GAP) + _GAP
+    edges = [(a, b) for a, b in dict.fromkeys(edges) if a < b]  # a graph is sorted; a circle is not drawn
+    rows, chains = _routed(_layers(chosen, edges), edges)
+    rows = _ordered(rows, [pair for chain in chains for pair in pairwise(chain)])
+    spans = [sum(_width(place) + _GAP for place in row) - _GAP for row in rows]
+    width = max(spans) + 2 * _GAP
     places: dict[int, tuple[float, float]] = {}
-    for depth, row in enumerate(rows):
-        start = (width - len(row) * (_BOX[0] + _GAP) + _GAP) / 2
-        for column, place in enumerate(row):
-            places[place] = (start + column * (_BOX[0] + _GAP), 22 + depth * _ROW)
-    parts = [_edge(places[a], places[b]) for a, b in dict.fromkeys(edges)]
+    for depth, (row, span) in enumerate(zip(rows, spans, strict=True)):
+        at = (width - span) / 2
+        for place in row:
+            places[place] = (at, 22 + depth * _ROW)
+            at += _width(place) + _GAP
+    parts = [_edge([places[place] for place in chain], chain) for chain in chains]
     for place in chosen:
         missing = [name for name in nodes[place].inputs if name not in makers]
         taken = {name for other in chosen for name in nodes[other].inputs}
@@ -149,14 +153,33 @@ def _draw(nodes: Sequence[Node], chosen: Sequence[int], guilty: int | None, outp
 
 
 def _layers(chosen: Iterable[int], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Return nodes by depth: each one below all that it depends on."""
+    """Return nodes by depth: each one below all that it depends on; what depends on nothing, just above its reader."""
     depth = dict.fromkeys(chosen, 0)
     for a, b in sorted(edges, key=lambda edge: edge[1]):  # ascending: a graph's nodes are sorted
         depth[b] = max(depth[b], depth[a] + 1)
+    fed = {b for _, b in edges}
+    for place in depth:
+        readers = [depth[b] for a, b in edges if a == place]
+        if place not in fed and readers:
+            depth[place] = min(readers) - 1
     rows: list[list[int]] = [[] for _ in range(max(depth.values()) + 1)]
     for place in sorted(depth):
         rows[depth[place]].append(place)
     return rows
+
+
+def _routed(rows: list[list[int]], edges: Sequence[tuple[int, int]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return rows with a place for every layer that an edge passes (below 0), and the edges as chains of places."""
+    depth = {place: level for level, row in enumerate(rows) for place in row}
+    chains, passing = [], -1
+    for a, b in edges:
+        chain = [a]
+        for level in range(depth[a] + 1, depth[b]):
+            rows[level].append(passing)
+            chain.append(passing)
+            passing -= 1
+        chains.append([*chain, b])
+    return rows, chains
 
 
 def _ordered(rows: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -172,15 +195,20 @@ def _ordered(rows: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[li
     return rows
 
 
-def _edge(a: tuple[float, float], b: tuple[float, float]) -> Markup:
-    x, y, to_x, to_y = a[0] + _BOX[0] / 2, a[1] + _BOX[1], b[0] + _BOX[0] / 2, b[1]
-    bend = max(12.0, (to_y - y) / 2)
-    return element(
-        "path",
-        d=f"M{x:.1f} {y:.1f}C{x:.1f} {y + bend:.1f} {to_x:.1f} {to_y - bend:.1f} {to_x:.1f} {to_y:.1f}",
-        class_="edge",
-        fill="none",
-    )
+def _width(place: int) -> float:
+    return _BOX[0] if place >= 0 else _PASSAGE
+
+
+def _edge(points: Sequence[tuple[float, float]], chain: Sequence[int]) -> Markup:
+    """Return a line from box to box, straight down where it passes a layer."""
+    path = ""
+    for ((x, y), place), ((to_x, to_y), to) in pairwise(zip(points, chain, strict=True)):
+        x, to_x = x + _width(place) / 2, to_x + _width(to) / 2
+        start = y + _BOX[1]
+        path += f"M{x:.1f} {y if place < 0 else start:.1f}L{x:.1f} {start:.1f}" if path else f"M{x:.1f} {start:.1f}"
+        bend = (to_y - start) / 2
+        path += f"C{x:.1f} {start + bend:.1f} {to_x:.1f} {to_y - bend:.1f} {to_x:.1f} {to_y:.1f}"
+    return element("path", d=path, class_="edge", fill="none")
 
 
 def _box(node: Node, at: tuple[float, float], is_guilty: bool, missing: list[str], leaves: list[str]) -> list[Markup]:

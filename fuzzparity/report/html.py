@@ -7,7 +7,9 @@ is given, and a content security policy in the page forbids the browser to load 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -15,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fuzzparity import report
+from fuzzparity.corpus.records import Recheck
 from fuzzparity.corpus.telling import Knowledge
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.report.blocks import Block, block
-from fuzzparity.report.causes import Cause, causes_of, is_open
+from fuzzparity.report.causes import Cause, gone_of, split, state_text
 from fuzzparity.report.cells import duration, size_text
 from fuzzparity.report.clean import printable
+from fuzzparity.report.known import standing_lines
 from fuzzparity.report.sentences import answers, facts_of, place_text, plural, title_of
 from fuzzparity.report.tried import Tried, tried
 
@@ -41,7 +45,8 @@ class Page:
     questions: tuple[tuple[str, str, tuple[str, ...]], ...]  # anchor, question, sentences
     causes: tuple[dict[str, Any], ...]
     blocks: tuple[Block, ...]
-    apart: tuple[dict[str, Any], ...]  # ignored, lost
+    apart: tuple[dict[str, Any], ...]  # ignored, known, lost, gone
+    standings: tuple[tuple[str, str], ...]  # of the entries of known issues
     tried: Tried
     facts: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
@@ -76,14 +81,12 @@ def write_html(path: Path, known: Knowledge) -> Path:
 
 def page_of(known: Knowledge) -> Page:
     """Return what a page tells, in its order."""
-    every = causes_of(known.view.findings)
-    opened = [cause for cause in every if is_open(cause.leader)]
-    apart = [cause for cause in every if not is_open(cause.leader)]
+    opened, apart = split(known.view.findings, known.rechecks)
+    gone = gone_of(known.rechecks)
     blocks, left_out = _blocks(known, opened)
-    if len(every) > MOST_LISTED:
-        left_out.append(
-            f"{len(every) - MOST_LISTED:,} of {len(every):,} causes are not listed; `fuzzparity finding ls`"
-        )
+    every = len(opened) + len(apart)
+    if every > MOST_LISTED:
+        left_out.append(f"{every - MOST_LISTED:,} of {every:,} causes are not listed: `fuzzparity finding ls` does")
     with_block = {item.finding_id for item in blocks}
     counts = known.view.statistics
     return Page(
@@ -93,9 +96,10 @@ def page_of(known: Knowledge) -> Page:
         f"{counts.executions:,} executions, {counts.inputs:,} inputs judged, {counts.pool:,} cases kept",
         made_at=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         questions=tuple((f"q{n}", item.question, item.sentences) for n, item in enumerate(answers(known), 1)),
-        causes=tuple(_line(cause, with_block) for cause in opened[:MOST_LISTED]),
+        causes=tuple(_line(cause, with_block, gone) for cause in opened[:MOST_LISTED]),
         blocks=tuple(blocks),
-        apart=tuple(_line(cause, with_block) for cause in apart[: max(0, MOST_LISTED - len(opened))]),
+        apart=tuple(_line(cause, with_block, gone) for cause in apart[: max(0, MOST_LISTED - len(opened))]),
+        standings=tuple(standing_lines(known.view.known)),
         tried=tried(known),
         facts=tuple((name, value) for name, value in (facts_of(known.facts) if known.facts else ()) if value),
         notes=tuple(dict.fromkeys((*known.facts.notes, *known.facts.build.notes))) if known.facts else (),
@@ -131,12 +135,10 @@ def _blocks(known: Knowledge, causes: list[Cause]) -> tuple[list[Block], list[st
     return told, [f"{plural(missing, 'cause')} of {len(causes):,} without a block of its own"] if missing else []
 
 
-def _line(cause: Cause, with_block: set[str]) -> dict[str, Any]:
+def _line(cause: Cause, with_block: set[str], gone: Mapping[str, Recheck]) -> dict[str, Any]:
     """Return a row of the table of causes."""
     leader = cause.leader
     verdict = leader.verdict
-    waiting = "not confirmed yet" if leader.reproduced is None else ""
-    state = "ignored" if leader.ignored else waiting if is_open(leader) else "did not come back"
     return {
         "finding_id": leader.finding_id,
         "is_told": leader.finding_id in with_block,
@@ -148,7 +150,7 @@ def _line(cause: Cause, with_block: set[str]) -> dict[str, Any]:
         "place": place_text(leader),
         "hits": cause.hits,
         "findings": 1 + len(cause.variants),
-        "state": state,
+        "state": state_text(leader, gone),
         "note": leader.note,
     }
 
@@ -187,4 +189,10 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(value, 4000),
     )
+    environment.filters["said"] = _said
     return environment.get_template("report.html.j2")
+
+
+def _said(text: str) -> Markup:
+    """Return a sentence with what stands in backticks as code; escaped first, so that it is all text."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(printable(text, 4000)))))

@@ -6,17 +6,19 @@ details come after what a reader needs first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from fuzzparity.corpus.records import Recheck
 from fuzzparity.corpus.telling import Knowledge
 from fuzzparity.report.advice import known_by
-from fuzzparity.report.causes import Cause, causes_of, is_open
+from fuzzparity.report.causes import Cause, causes_of, gone_of, split, state_text
 from fuzzparity.report.cells import duration, fields, table_of, text
+from fuzzparity.report.known import known_object, rechecks_object, standings_text
 from fuzzparity.report.sentences import Answer, answers, facts_of, part_of, place_text, plural, title_of
 from fuzzparity.report.tables import campaigns_table, probes_table
 from fuzzparity.report.tried import tried
@@ -30,9 +32,8 @@ _PROBES = 8  # probed cases: the newest
 
 def overview(known: Knowledge) -> RenderableType:
     """Return what is known of a target: answers, causes, then how it is known, what was tried, where it ran."""
-    every = causes_of(known.view.findings)
-    opened = [cause for cause in every if is_open(cause.leader)]
-    apart = [cause for cause in every if not is_open(cause.leader)]
+    opened, apart = split(known.view.findings, known.rechecks)
+    gone = gone_of(known.rechecks)
     counts = known.view.statistics
     parts: list[RenderableType] = [
         Text(title_of(known), style="bold").append(
@@ -41,13 +42,15 @@ def overview(known: Knowledge) -> RenderableType:
             style="not bold",
         ),
         *map(_answer, answers(known)),
-        _causes(opened[:_FIRST]),
+        _causes(opened[:_FIRST], gone),
         Text(f"and {len(opened) - _FIRST:,} more" if len(opened) > _FIRST else "", style="dim"),
     ]
     for cause in opened[:_TOLD]:
         parts += _told(cause)
+    if known.view.known:
+        parts += [standings_text(known.view.known), Text("")]
     if apart:
-        parts += [Text("Ignored, or did not come back", style="bold"), _causes(apart[:_FIRST])]
+        parts += [Text("Known, ignored, gone, or did not come back", style="bold"), _causes(apart[:_FIRST], gone)]
     shown = tried(known)
     sizes = table_of("input", "dim", "contract", "smallest kept", "largest kept", "sizes kept")
     for row in shown.dims:
@@ -63,6 +66,8 @@ def report_object(known: Knowledge) -> dict[str, Any]:
     """Return the same as JSON data: the answers, the causes by id, and the view of the corpus."""
     return {
         **as_plain(known.view),
+        "known": known_object(known.view.known),
+        "rechecks": rechecks_object(known.rechecks),
         "probes": as_plain(known.probes),
         "answers": [{"question": item.question, "sentences": list(item.sentences)} for item in answers(known)],
         "causes": [
@@ -77,12 +82,13 @@ def _answer(answer: Answer) -> RenderableType:
     return Group(Text(answer.question, style="bold"), Padding(said, (0, 0, 0, 2)))
 
 
-def _causes(causes: Sequence[Cause]) -> RenderableType:
+def _causes(causes: Sequence[Cause], gone: Mapping[str, Recheck]) -> RenderableType:
     table = table_of("grade", "finding", "guilty", "seen", "headline")
     for cause in causes:
         leader = cause.leader
         more = f" [{plural(len(cause.variants), 'more finding')}]" if cause.variants else ""
-        marks = " [ignored]" * leader.ignored + " [not confirmed yet]" * (leader.reproduced is None)
+        state = state_text(leader, gone)
+        marks = f" [{state}]" if state else ""
         table.add_row(
             text(leader.verdict.grade.value, _STYLES.get(leader.verdict.grade, "dim")),
             text(leader.finding_id, "bold"),

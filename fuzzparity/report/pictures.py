@@ -20,6 +20,7 @@ Colour = tuple[int, int, int]
 
 _LEAST_PROFILE = 4  # fewer points make no line
 PANEL = 260  # px, the width of a map
+_THIN = 110  # px, the least that a long and thin map is drawn with
 _PROFILE = (660, 150, 80)  # px: width, height of the values, height of the difference
 # anchors of viridis and inferno, evenly spaced (matplotlib, "_cm_listed.py", CC0)
 _VALUE_COLOURS: tuple[Colour, ...] = (
@@ -92,8 +93,8 @@ def _caption(plane: Plane) -> str:
         shown = f"Along axis {plane.axes[0]} ({plane.lengths[0]:,})" if plane.axes else "One value"
     fixed = "".join(f", at {index} of {length:,} on axis {axis}" for axis, index, length in plane.fixed)
     thinned = " Each mark stands for several elements: the one that differs most." if plane.is_thinned else ""
-    worst = "" if plane.marked is None else " The worst element is framed."
-    return f"{shown}{fixed}.{thinned}{worst if np.nanmax(plane.error, initial=0.0) > 0 else ''}"
+    is_framed = len(plane.axes) == 2 and np.nanmax(plane.error, initial=0.0) > 0
+    return f"{shown}{fixed}.{thinned}{' The worst element is framed.' if is_framed else ''}"
 
 
 def _special(plane: Plane) -> tuple[tuple[str, str], ...]:
@@ -127,8 +128,8 @@ def _map(
 ) -> Markup:
     """Return one panel: title, pixels, the worst element framed, and the scale below."""
     rows, columns = values.shape
-    height = float(min(PANEL, max(48, PANEL * rows / columns)))
-    width = float(min(PANEL, max(48, height * columns / rows))) if rows > columns else float(PANEL)
+    height = float(min(PANEL, max(_THIN, PANEL * rows / columns)))
+    width = float(min(PANEL, max(_THIN, height * columns / rows))) if rows > columns else float(PANEL)
     parts = [words(0, 13, title, class_="title")]
     parts.append(
         element(

@@ -16,7 +16,7 @@ from fuzzparity.corpus.records import ProbeEntry
 from fuzzparity.corpus.telling import Knowledge
 from fuzzparity.finding import Finding
 from fuzzparity.report.advice import passing_tolerance
-from fuzzparity.report.causes import Cause, causes_of, is_open, where_known
+from fuzzparity.report.causes import Cause, is_open, split, where_known
 from fuzzparity.report.cells import milliseconds, shapes_text, size_text
 from fuzzparity.verdict import GRADES, Comparison, Evidence, Grade, Kind, Verdict
 
@@ -54,7 +54,7 @@ class Answer:
 
 def answers(known: Knowledge) -> tuple[Answer, ...]:
     """Return the four questions of every reader, answered from the database."""
-    causes = causes_of(item for item in known.view.findings if is_open(item))
+    causes, _ = split(known.view.findings, known.rechecks)
     told = (guilty(causes), _where(known), _slow(known), _grades(known, causes))
     return tuple(Answer(question, said) for question, said in zip(QUESTIONS, told, strict=True))
 
@@ -87,9 +87,10 @@ def guilty(causes: Sequence[Cause]) -> tuple[str, ...]:
     known = [cause for cause in bugs if cause.leader.verdict.blame not in ("unknown", "none", "")]
     said = []
     for cause in known[:_TOLD]:
-        place = place_text(cause.leader)
+        place, attribution = place_text(cause.leader), cause.leader.verdict.attribution
         part = part_of(cause.leader.verdict.blame)
-        where = f", at {place}" if place else ", the place in your code is not known yet"
+        guess = " (a guess)" if attribution is not None and attribution.is_guess else ""
+        where = f", at {place}{guess}" if place else ", the place in your code is not known yet"
         said.append(f"{_subject(cause)}: {part}{where}.")
     if len(known) > _TOLD:
         said.append(f"{plural(len(known) - _TOLD, 'more cause')} with a known part below.")
@@ -118,7 +119,8 @@ def _where(known: Knowledge) -> tuple[str, ...]:
             said.append(f"The others ran in {plural(len(known.places) - 1, 'other environment')}, listed below.")
     if known.facts is not None:
         build = known.facts.build
-        said.append(f"The twin is {build.origin}, opset {build.opset_obtained}, {build.computing_dtype}.")
+        made = "was given as an ONNX file" if build.origin == "given" else f"was {build.origin}"
+        said.append(f"The twin {made}, opset {build.opset_obtained}, {build.computing_dtype}.")
         said += [f"{note[:1].upper()}{note[1:]}." for note in build.notes if "narrowed" in note or "static" in note][:3]
     splits = sum(item.verdict.kind is Kind.BRANCH_SPLIT for item in known.view.findings)
     if splits:
@@ -131,7 +133,7 @@ def _slow(known: Knowledge) -> tuple[str, ...]:
     told = [item for item in known.view.findings if item.verdict.kind in (Kind.SLOW, Kind.LEAK) and is_open(item)]
     said = [f"{item.finding_id}: {item.verdict.headline}." for item in told[:_TOLD]]
     if not timed:
-        return (*said, "Latency was not measured: `fuzzparity probe` does it.")
+        return (*said, "Latency was not measured yet: `fuzzparity probe TARGET` does it.")
     worst = max(timed, key=_ratio)
     said.append(
         f"ONNX Runtime takes {min(map(_ratio, timed)):.2g} to {_ratio(worst):.2g} times as long as torch "
@@ -163,20 +165,33 @@ def _grades(known: Knowledge, causes: Sequence[Cause]) -> tuple[str, ...]:
 def tolerances(findings: Iterable[Finding]) -> list[str]:
     """Return, for each output, the tolerance that floating point asks for, and what a bug of it would ask for."""
     needed: dict[str, float] = {}
+    defended: dict[str, str] = {}
     wrong: dict[str, float] = {}
     for item in findings:
         verdict, comparison = item.verdict, item.verdict.comparison
         if comparison is None or not passing_tolerance(comparison) or not verdict.output:
             continue
+        if verdict.grade in (Grade.INHERENT, Grade.TIE) and (text := defensible(verdict.evidence)):
+            defended.setdefault(verdict.output, text)
         into = needed if verdict.grade in (Grade.INHERENT, Grade.TIE) else wrong if verdict.grade is Grade.BUG else {}
         into[verdict.output] = max(into.get(verdict.output, 0.0), comparison.max_abs)
     said = []
     for name, largest in list(needed.items())[:_TOLD]:
         bug = f"; a bug of it is {_times(wrong[name], largest)}" if name in wrong else ""
         said.append(f"{name}: errors up to {largest:.2g} on the inputs below are explained by rounding{bug}.")
+        said += [f"{name}: {defended[name]} can be defended there."] if name in defended else []
     for name, largest in [(name, value) for name, value in wrong.items() if name not in needed][:_TOLD]:
         said.append(f"{name}: the error of {largest:.2g} is beyond rounding; no tolerance should hide it.")
     return said
+
+
+def defensible(evidence: Evidence | None) -> str:
+    """Return the tolerance that evidence defends, "" where it does not say one."""
+    if evidence is None:
+        return ""
+    parts = [] if evidence.defensible_rtol is None else [f"rtol {evidence.defensible_rtol:g}"]
+    parts += [] if evidence.defensible_atol is None else [f"atol {evidence.defensible_atol:g}"]
+    return " with ".join(parts)
 
 
 def _times(wrong: float, needed: float) -> str:
@@ -233,6 +248,8 @@ def evidence_sentences(evidence: Evidence | None) -> list[str]:
         )
     for name, move in evidence.moves.items():
         said.append(f"The exact answer moves by {move:.3g} when {_MOVES.get(name, name)}.")
+    if evidence.rounding_bound is not None:
+        said.append(f"Roundings in any order add up to {evidence.rounding_bound:.3g} at most there.")
     if evidence.far_sides:
         sides = " and ".join("ONNX Runtime" if side == "ort" else side for side in evidence.far_sides)
         are = "are" if len(evidence.far_sides) > 1 else "is"
@@ -240,6 +257,15 @@ def evidence_sentences(evidence: Evidence | None) -> list[str]:
         said.append(f"{sides} {are} farther off than rounding explains{beyond}.")
     elif evidence.moves:
         said.append("Neither side is farther off than rounding explains (8 times the largest of these moves).")
+    for side, noise in evidence.noise.items():
+        name = "ONNX Runtime" if side == "ort" else side
+        said.append(f"Two runs of {name} on this input differ by {noise:.3g}." if noise else f"{name} repeats itself.")
+    if evidence.tie_distance is not None and math.isfinite(evidence.tie_distance):
+        said.append(f"The choice flips at {evidence.tie_distance:.3g} times the change of: {evidence.tie_test}.")
+    if evidence.score_gap is not None:
+        said.append(f"The scores of the two choices are {evidence.score_gap:.3g} ulp apart.")
+    if text := defensible(evidence):
+        said.append(f"A tolerance that can be defended here: {text}.")
     return said + ([f"{evidence.note[:1].upper()}{evidence.note[1:]}."] if evidence.note else [])
 
 

@@ -20,7 +20,6 @@ from fuzzparity.corpus.records import (
     CaseRow,
     CaseView,
     CorpusView,
-    DimCoverage,
     Merged,
     Payload,
     ProbeEntry,
@@ -182,39 +181,6 @@ def corpus_view(view: CorpusView) -> RenderableType:
         builds.add_row(*(text(item) for item in row))
     parts = [fields(lines), builds, campaigns_table(view.campaigns), cases_table(view.cases)]
     return Group(*(part for part in [*parts, _findings_table(view.findings)] for part in (part, Text(""))))
-
-
-def report_view(view: CorpusView, probes: Sequence[ProbeEntry]) -> RenderableType:
-    """Return what is known of a target, for reading: findings first, then what was tried, where, and how fast."""
-    counts = view.statistics
-    told = [finding for finding in view.findings if not finding.is_silent]
-    expected = [finding for finding in view.findings if finding.is_silent and not finding.ignored]
-    lines: dict[str, object] = {
-        "target": ", ".join(counts.targets),
-        "findings": ", ".join(f"{n} {grade}" for grade, n in sorted(counts.by_grade.items())) or "none",
-        "fuzzed": f"{duration(counts.seconds)} in {counts.campaigns} campaign(s), {counts.executions:,} executions, "
-        f"{counts.inputs:,} inputs",
-        "builds": f"{counts.builds}, last {view.builds[-1].digest[:12]} ({view.builds[-1].origin}, "
-        f"opset {view.builds[-1].opset})"
-        if view.builds
-        else "",
-        "environment": view.environment.line if view.environment else "",
-        "corpus": f"{counts.path}: {counts.pool:,} cases, {counts.seeds:,} seeds, {counts.features:,} features",
-    }
-    parts = [fields(lines), _findings_table(told)]
-    parts += [standings_text(view.known)] if view.known else []
-    parts += [_findings_table(expected)] if expected else []
-    parts += [_coverage_table(view.coverage), probes_table(probes)]
-    return Group(*(part for part in parts for part in (part, Text(""))))
-
-
-def _coverage_table(coverage: Sequence[DimCoverage]) -> RenderableType:
-    """Return the sizes that were kept, a line per dim."""
-    table = table_of("input", "dim", "smallest", "largest", "sizes kept")
-    for item in coverage:
-        row = (item.name, f"{item.dim} of {item.rank}", item.low, item.high, item.distinct)
-        table.add_row(*(text(value) for value in row))
-    return table
 
 
 def campaigns_table(campaigns: Sequence[CampaignRow]) -> RenderableType:

@@ -12,7 +12,6 @@ from fuzzparity.corpus.records import (
     CaseRow,
     CaseView,
     CorpusView,
-    DimCoverage,
     Merged,
     Payload,
     ProbeEntry,
@@ -117,14 +116,6 @@ def test_a_case_is_json_with_dtype_shape_and_values():
     listed = tables.findings_object([(Path("a"), found)])
     assert (listed[0]["corpus"], listed[0]["note"], listed[0]["kind"]) == ("a", "logits", "numeric")
     json.dumps(listed)
-
-
-def test_a_report_tells_findings_sizes_and_figures():
-    records = dict(everything("logits")[:7])
-    view = dataclasses.replace(records[tables.corpus_view], coverage=(DimCoverage("image", 2, 4, 0, 97, 12),))
-    told = shown(tables.report_view(view, records[tables.probes_table]))
-    for part in ("logits differs", "image", "2 of 4", "97", "9 executions", "1 ms"):
-        assert part in told
 
 
 def test_every_figure_stands_under_its_column():

@@ -64,7 +64,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     seeds = found.cases
     if not seeds:
         return _no_seed_left(context, spec)
-    policy = Policy(facts.outputs, facts.build.computing_dtype, context.loaded.target.tolerances)
+    policy = _policy(context, spec)
     twin_spec = TwinSpec(facts, policy, found.statistics, spec.reload_state)
     twin = open_twin(context, twin_spec, context.announcer, seeds[0])
     if isinstance(twin, Execution):
@@ -223,10 +223,15 @@ def _imported(context: Context, spec: GateSpec) -> Iterator[tuple[str, Case]]:
             yield f"import {row.digest[:12]}", cast_case(corpus.case(row.digest), context.loaded.seed)
 
 
+def _policy(context: Context, spec: GateSpec) -> Policy:
+    """Return the policy before it is calibrated: by the target's tolerances, or by those of this call."""
+    own = context.loaded.target.tolerances if spec.tolerances is None else spec.tolerances
+    return Policy(spec.facts.outputs, spec.facts.build.computing_dtype, own)
+
+
 def _no_seed_left(context: Context, spec: GateSpec) -> GateReport:
     """Report that every seed has killed an earlier gate: their findings are all there is."""
-    policy = Policy(spec.facts.outputs, spec.facts.build.computing_dtype, context.loaded.target.tolerances)
-    return GateReport(policy, SeedStatistics.of([context.loaded.seed], False), (), (), 0, 0.0, True)
+    return GateReport(_policy(context, spec), SeedStatistics.of([context.loaded.seed], False), (), (), 0, 0.0, True)
 
 
 def _load_failure(context: Context, spec: TwinSpec, failure: Execution, seed: Case) -> GateReport:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import psutil
 
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.finding import Finding
+from fuzzparity.target import Tolerance
 from fuzzparity.verdict import Grade, Kind, Realism
 
 STATE_FOLDER = ".fuzzparity"
@@ -83,6 +85,7 @@ class TargetOptions:
     dtypes: tuple[str, ...] = ()  # "INPUT=DTYPE": one of the builds that the target asks for
     corpus: Path | None = None
     crashes: Path | None = None
+    tolerances: Mapping[str, Tolerance | str] | None = None  # of this call, instead of the target's own
     known: tuple[str, ...] = ()  # ledgers of known issues, besides the one beside the target
     debug: bool = False
 

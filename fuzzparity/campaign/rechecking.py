@@ -106,7 +106,7 @@ def due_here(prepared: Prepared, corpus: CorpusReader) -> list[Finding]:
     newest: dict[Bucket, Finding] = {}
     for finding, facts in corpus.findings_of_other_builds(build):
         is_like = facts is not None and facts.name == prepared.facts.name and facts.dtypes == prepared.facts.dtypes
-        if is_like and finding.reproduced and finding.verdict.kind not in _NEEDS_MORE:
+        if is_like and finding.reproduced is not False and finding.verdict.kind not in _NEEDS_MORE:
             newest.setdefault(_without_build(finding), finding)
     due = [item for key, item in newest.items() if key not in known_here and item.finding_id not in settled]
     return sorted(due, key=_rank)

@@ -5,6 +5,7 @@ The idea: messages are frozen records and nothing else, and none of them needs t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fuzzparity.case import Case
@@ -17,6 +18,7 @@ from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.generate.relations import Rule
 from fuzzparity.oracle.policy import Policy
+from fuzzparity.target import Tolerance
 
 SEED_LIMIT = 512
 
@@ -44,6 +46,7 @@ class GateSpec:
     skip: tuple[str, ...] = ()
     reload_state: bool = False
     limit: int = SEED_LIMIT  # a diverse choice of the data
+    tolerances: Mapping[str, Tolerance | str] | None = None  # instead of the target's own
     first_only: bool = False  # the first few are enough: all of the data is run afterwards
 
 

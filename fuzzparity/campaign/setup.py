@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuzzparity.campaign.options import Places, TargetOptions, clear_dead_runs, places
+from fuzzparity.campaign.policies import policies_for
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
@@ -40,6 +41,15 @@ _PRELOAD = (
     "fuzzparity.explain.sizing",
     "fuzzparity.explain.validating",
     "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: two seconds in every child
+)
+_LATER = (  # what the exporters import on first use, for the arbiters that export once more
+    "onnxscript",
+    "torch.onnx._internal.exporter._core",
+    "onnxscript.function_libs.torch_lib.ops",
+    "torch._functorch.aot_autograd",
+    "networkx",
+    "onnx.reference",
+    "fuzzparity.explain.investigate",
 )
 _EXPORT_SECONDS = 1800.0
 _MOST_DEADLY_SEEDS = 8
@@ -104,6 +114,7 @@ def open_pool(
         options.torch_file,
         options.seeds,
         preload=_PRELOAD,
+        later=_LATER,
         providers=options.providers,
         provider_options=options.provider_options,
         device=options.device,
@@ -202,10 +213,15 @@ def _pass_gate(prepared: Prepared, options: TargetOptions, say: Callable[[str], 
     """Run the gate, again without the seed that killed it if one did."""
     skip: list[str] = []
     stage = Stage("running the seeds", say)
+    tolerances = options.tolerances
+    if tolerances is not None:
+        tolerances = policies_for(tolerances, prepared.facts.outputs)
     prepared.pool.tick = stage.tick
     for _ in range(_MOST_DEADLY_SEEDS):
         places = prepared.places
-        spec = GateSpec(prepared.facts, options.seeds, str(places.corpus), tuple(skip), first_only=first_only)
+        spec = GateSpec(
+            prepared.facts, options.seeds, str(places.corpus), tuple(skip), first_only=first_only, tolerances=tolerances
+        )
         answer = prepared.pool.run(
             "fuzzparity.campaign.gate:gate", spec, limits=prepared.limits, label="gate", on_message=stage.hear
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,26 +80,52 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
     sys.exit(result.exit_code)
 
 
-@cli.command(epilog=example("fuzzparity explain corpora/digits bad_batch.npz", "fuzzparity explain numeric-1a2b3c4d"))
-@click.argument("what", nargs=-1, required=True, metavar="TARGET INPUTS...|ID")
+@cli.command(
+    epilog=example(
+        "fuzzparity explain corpora/digits bad_batch.npz            # run it on both sides: verdict, evidence, blame",
+        "fuzzparity explain corpora/digits photos/                  # a folder: a table",
+        "fuzzparity explain numeric-1a2b3c4d                        # a stored finding, by id or the start of it",
+        "fuzzparity explain numeric-1a2b --policy logits=1e-3       # the same, had 1e-3 been allowed; runs nothing",
+        "fuzzparity explain digits --policy logits                  # every finding under the policy 'logits'",
+        "fuzzparity explain digits --policy 'boxes[..., :4]=boxes_pixels' --policy scores=rtol:1e-3,atol:1e-4",
+    )
+)
+@click.argument("what", nargs=-1, required=True, metavar="TARGET INPUTS...|ID|CORPUS")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="[OUTPUT=]POLICY",
+    help="Judge under this instead of the target's tolerances: a named policy, an atol, or rtol:R,atol:A; repeatable.",
+)
 @common_options
 @json_option
-def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
+def explain(what: tuple[str, ...], policies: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     """Say what differs on given inputs (files or folders), or tell all that is known of a stored finding.
 
     Nothing is mutated: each input runs on both sides, is judged with evidence, and minimized when the sides differ. A
     folder, or many inputs, become a table: outcomes, error ratios by output, the worst files by name.
+
+    With --policy, what is stored (a finding, or all of a target's) is judged again by its recorded outputs, without
+    running anything. Exit code 1: a bug is left that is not known.
     """
+    from fuzzparity.campaign.policies import parse_policies
     from fuzzparity.commands import database, running
     from fuzzparity.report import text, validation
     from fuzzparity.report.known import standings_text
 
     if len(what) == 1 and not given["torch_file"]:
-        path, payload = database.finding_payload(what[0], path_text(given["corpus"]))
+        name = database.named_finding(what[0], path_text(given["corpus"]), or_corpus=bool(policies))
+        if policies:
+            sys.exit(_rejudge(name, policies, json_to, path_text(given["corpus"]), given["known"]))
+        path, payload = database.finding_payload(name, path_text(given["corpus"]), given["known"])
         if json_to:
             return write_json(json_to, text.payload_object(payload))
         return show(text.payload_text(payload, path))
-    options = target_of({"target": "" if given["torch_file"] else what[0], **given})
+    options = replace(
+        target_of({"target": "" if given["torch_file"] else what[0], **given}),
+        tolerances=parse_policies(policies) if policies else None,
+    )
     paths = existing(what if given["torch_file"] else what[1:])
     with live_for(json_to) as live:
         result, explained, table = running.explain(options, paths, live, command_line())
@@ -114,6 +141,22 @@ def explain(what: tuple[str, ...], json_to: str | None, **given: Any) -> None:
         if result.known:
             live.print(standings_text(result.known))
     sys.exit(result.exit_code)
+
+
+def _rejudge(what: str, texts: tuple[str, ...], json_to: str | None, corpus: str | None, known: tuple[str, ...]) -> int:
+    """Show what is stored under another policy, and return the exit code."""
+    from fuzzparity.campaign.policies import parse_policies
+    from fuzzparity.commands.rejudging import rejudge_stored
+    from fuzzparity.report.rejudged import rejudged_object, rejudged_text
+
+    chosen = parse_policies(texts)
+    path, found, is_one = rejudge_stored(what, chosen, corpus, known)
+    code = int(any(item.is_bug for item in found))
+    if json_to:
+        write_json(json_to, rejudged_object(found, chosen, path, code))
+    else:
+        show(rejudged_text(found, chosen, path, is_one=is_one))
+    return code
 
 
 @cli.command(

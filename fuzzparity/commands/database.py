@@ -83,6 +83,29 @@ def find_finding(id_prefix: str, where: str | None = None) -> tuple[Path, Findin
     raise InvalidUsage(f"no finding {id_prefix!r} in {looked}; `fuzzparity finding ls` shows the ids{beside}")
 
 
+def named_finding(what: str, where: str | None = None, *, or_corpus: bool = False) -> str:
+    """Return what names one finding: its id, or a reproducer's folder. InvalidUsage where a target was named alone.
+
+    `or_corpus`: a target's name, file or database is as good, and is returned as it is.
+    """
+    path = Path(what)
+    if (path / "finding.json").is_file():
+        return path.resolve().name
+    is_target = path.exists() or ":" in what or path.suffix == ".py"
+    if or_corpus or (not is_target and where is not None):
+        return what
+    known = None
+    try:
+        known = find_corpus(what)
+    except InvalidUsage:
+        if not is_target:
+            return what
+    stored = f"; `fuzzparity finding ls {what}` lists what is stored of it" if known is not None else ""
+    raise InvalidUsage(
+        f"{what} is a target, and no inputs were given: fuzzparity explain {what} INPUTS... (files or folders){stored}"
+    )
+
+
 def findings(
     what: str | None = None,
     *,

@@ -5,6 +5,7 @@ The idea: each is a short campaign without a loop: the same setup, the same dock
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
-from fuzzparity.campaign.options import TargetOptions
+from fuzzparity.campaign.options import STATE_FOLDER, TargetOptions
 from fuzzparity.campaign.rechecking import judged
 from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
@@ -138,6 +139,8 @@ def explain(
     """
     begun = time.monotonic()
     with opened(options, observer) as prepared:
+        if options.tolerances is not None:
+            _apart(prepared, options)
         few = None
         if not any(Path(path).is_dir() for path in paths) or not prepared.can_run:
             few = read_inputs(prepared, paths, _FEW_INPUTS)
@@ -149,6 +152,16 @@ def explain(
             result, explained = _examine_all(prepared, list(few.cases), observer, command, setup_seconds)
             return result, explained, None
         return _explain_table(prepared, paths, observer, command, setup_seconds)
+
+
+def _apart(prepared: Prepared, options: TargetOptions) -> None:
+    """Keep what another policy says out of the target's corpus and reproducers: in a folder made anew by each call."""
+    folder = Path(STATE_FOLDER) / "under-policy" / prepared.facts.build.digest[:12]
+    if folder.exists():
+        shutil.rmtree(folder)
+    corpus, crashes = options.corpus or folder / "corpus.sqlite", options.crashes or folder / "crashes"
+    prepared.places = replace(prepared.places, corpus=corpus, crashes=crashes)
+    prepared.notes.append("judged under the policies of --policy, not the target's; stored apart from its findings")
 
 
 def _explain_table(

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from fuzzparity.report.drawing import element, number, polyline, svg, words
 
 _WIDTH, _HEIGHT = 640.0, 250.0  # px
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 12.0, 26.0, 38.0  # px around the plot, for ticks and titles
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 28.0, 26.0, 38.0  # px around the plot, for ticks and titles
 
 
 @dataclass(frozen=True, slots=True)

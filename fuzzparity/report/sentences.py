@@ -142,7 +142,7 @@ def _slow(known: Knowledge) -> tuple[str, ...]:
     )
     resident = [item.rss_bytes for item in known.probes if item.rss_bytes]
     if resident:
-        said.append(f"Both sides together held at most {size_text(max(resident))} while probed.")
+        said.append(f"The process that probed both sides held at most {size_text(max(resident))}.")
     if not told:
         said.append("No finding says that a shape is out of proportion or that memory grows.")
     return tuple(said)

@@ -15,7 +15,6 @@ from fuzzparity.corpus.telling import Knowledge, ShapeCount
 from fuzzparity.report import charts
 from fuzzparity.report.cells import milliseconds, shapes_text, size_text
 from fuzzparity.report.charts import Dot
-from fuzzparity.report.drawing import number
 from fuzzparity.report.sentences import dim_text, plural
 from fuzzparity.verdict import GRADES
 
@@ -104,10 +103,11 @@ def _symbols(known: Knowledge) -> dict[str, tuple[str, int]]:
 
 
 def _sizes(known: Knowledge) -> Chart | None:
-    """Return the scatter of sizes that were kept, over the two dims with the most different sizes."""
+    """Return the scatter of sizes that were kept, over the two dims with the most different sizes, the batch last."""
     places = _symbols(known)
     seen = {name: {_size(item, place) for item in known.shapes} - {None} for name, place in places.items()}
-    names = sorted((name for name in seen if len(seen[name]) > 1), key=lambda name: -len(seen[name]))
+    batch = known.facts.contract.batch if known.facts else ""
+    names = sorted((name for name in seen if len(seen[name]) > 1), key=lambda name: (name == batch, -len(seen[name])))
     if not names:
         return None
     names = names[:2] if len(names) > 1 else [names[0], ""]
@@ -208,7 +208,7 @@ def _probe(item: ProbeEntry) -> tuple[str, ...]:
     return (
         shapes_text(item.shapes),
         *map(milliseconds, sides),
-        "" if item.ratio is None else number(item.ratio),
+        "" if item.ratio is None else f"{item.ratio:.3g}",
         "" if item.rss_bytes is None else size_text(item.rss_bytes),
         grown,
         str(item.details.get("note", "")),

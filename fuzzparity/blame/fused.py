@@ -92,4 +92,5 @@ def nodes_named(model: onnx.ModelProto, passes: Sequence[str]) -> list[onnx.Node
     named = [node for node in model.graph.node if node.op_type in words or node.op_type in "".join(passes)]
     made = {name: node for node in named for name in node.output}
     joined = [node for node in named if any(name in made for name in node.input)]
-    return joined or named
+    before = [made[name] for node in joined for name in node.input if name in made]
+    return [*before, *joined] or named

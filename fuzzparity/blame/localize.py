@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -68,6 +69,7 @@ class Located:
     is_guess: bool = True
     path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further places with an error of their own
+    value: Array | None = field(default=None, repr=False, compare=False)  # torch's, at the place
 
 
 def locate_paired(
@@ -79,11 +81,13 @@ def locate_paired(
     output: int | None,
     heals: Heals,
     noise: Noise = lambda name: None,
+    takes_largest: bool = False,
     on_node: Callable[[str, str], None] = lambda op, name: None,
 ) -> Located | None:
     """Return where the error of an output is born, by torch's decomposed program; None when no step has an error.
 
-    `output`: its place among the graph's outputs; None: any.
+    `output`: its place among the graph's outputs; None: any. `takes_largest`: where no step's own error is beyond
+    arithmetic, as for what is inherent, the step with the largest one.
     """
     view = View(model, model.graph)
     pairs = pairs_of(view, scope)
@@ -93,7 +97,7 @@ def locate_paired(
     guilty = [step for step in found if step.actual is not None and step.error > CLEAR]
     clear = [step for step in guilty if not is_inherent(step, noise)]
     if not clear:
-        return _of_the_largest(found, guilty, view, scope, feeds, run)
+        return _of_the_largest(found, guilty, view, scope, feeds, run) if takes_largest else None
     tried = clear[:_MOST_CONFIRMED]
     born = next((step for step in tried if heals(step.value, step.expected)), None)
     first = born or max(tried, key=lambda step: step.error)
@@ -160,10 +164,22 @@ def place_of(step: Step) -> Located:
     where = f" in {' in '.join(reversed(step.path))}" if step.path else ""
     others = [one.op_type for one in step.nodes if one is not node]
     beside = f" (with {', '.join(dict.fromkeys(others))})" if others else ""
-    how = f"born at {node.name or step.value} ({node.op_type}){beside}{where}: {figures(step)}"
+    how = f"born at {label_of(node)} ({node.op_type}){beside}{where}: {figures(step)}"
     return Located(
-        node.op_type, node.name, step.fx_node or origin.fx_node, origin.module, origin.stack, how=how, path=step.path
+        node.op_type,
+        label_of(node),
+        step.fx_node or origin.fx_node,
+        origin.module,
+        origin.stack,
+        how=how,
+        path=step.path,
+        value=step.expected,
     )
+
+
+def label_of(node: onnx.NodeProto) -> str:
+    """Return a node's name; of one without a name, that of its value."""
+    return node.name or next((name for name in node.output if name), "")
 
 
 def figures(step: Step) -> str:
@@ -174,15 +190,15 @@ def figures(step: Step) -> str:
     if expected.shape != actual.shape:
         return f"alone it gives shape {list(actual.shape)}, torch {list(expected.shape)}"
     if not is_float(expected.dtype):
-        at = np.argwhere(expected != actual)
-        where = tuple(int(i) for i in at[0]) if len(at) else ()
+        differing = np.argwhere(expected != actual)
+        where = tuple(int(i) for i in differing[0]) if len(differing) else ()
         return f"alone it gives {actual[where]} at {list(where)}, torch {expected[where]}"
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(all="ignore"):
         gap = np.abs(wide - other)
         gap[(wide == other) | (np.isnan(wide) & np.isnan(other))] = 0.0
         gap[np.isnan(gap)] = np.inf
-        at = np.unravel_index(int(gap.argmax()), gap.shape) if gap.size else ()
+        at: tuple[Any, ...] = np.unravel_index(int(gap.argmax()), gap.shape) if gap.size else ()
         size = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
     index = [int(i) for i in at]
     rounding = CLEAR * onnx_eps(expected.dtype) * size

@@ -155,7 +155,8 @@ def constant_of(node: onnx.NodeProto) -> Array | None:
     attribute = node.attribute[0]
     value = helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
-        return numpy_helper.to_array(value)
+        array: Array = numpy_helper.to_array(value)
+        return array
     if attribute.name in ("value_int", "value_ints"):
         return np.asarray(value, np.int64)
     if attribute.name in ("value_float", "value_floats"):

@@ -22,7 +22,7 @@ from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.oracle.where import counted
-from fuzzparity.verdict import Attribution, Kind, Verdict
+from fuzzparity.verdict import Attribution, Grade, Kind, Verdict
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -109,7 +109,7 @@ class Site:
         found: Located | None = None
         if part == "optimizer":
             found = self._fork(functools.partial(_of_passes, self, tuple(detail.split("+"))))
-        elif known is not None and known.onnx_node:
+        elif known is not None and known.op:
             found = self._fork(functools.partial(_of_node, self, known.op, known.onnx_node))
         elif part == "capture":
             found = self._fork(functools.partial(_of_capture, self))
@@ -142,7 +142,9 @@ class Site:
 
                     traceback.print_exc()
                 return None
-            return replace(found, source=self.source_of(found.stack) or found.source) if found else None
+            if found is None:
+                return None
+            return replace(found, source=self.source_of(found.stack) or found.source, value=None)
 
         answer = run_alone(attempt, map_path=map_of(self._context), limits=self._context.limits, total_seconds=left)
         return None if isinstance(answer, Exit) else answer
@@ -178,6 +180,11 @@ class Site:
     def build(self) -> Any:
         """Return the record of the build."""
         return self._spec.facts.build
+
+    @property
+    def grade(self) -> Grade:
+        """Return the verdict's grade."""
+        return self._verdict.grade
 
     @property
     def part(self) -> str:
@@ -233,13 +240,30 @@ class Site:
 # What follows runs in forks.
 
 
+def guilty_of(nodes: list[Any], site: Site) -> Any | None:
+    """Return the node of several like-named ones whose own error is largest; they are told apart by running them."""
+    from fuzzparity.blame.nodes import local_error, single_nodes
+    from fuzzparity.blame.reference import intermediate_values
+
+    if len(nodes) < 2:
+        return nodes[0] if nodes else None
+    values = intermediate_values(site.model, site.feeds)
+    wanted = {tuple(node.output) for node in nodes}
+    worst: tuple[float, Any] = (-1.0, nodes[0])
+    for node, single, inputs, expected in single_nodes(site.model, values, site.feeds):
+        if tuple(node.output) in wanted:
+            error = local_error(expected, site.run_plain(single, inputs))
+            worst = (error, node) if error > worst[0] else worst
+    return worst[1]
+
+
 def _of_node(site: Site, op: str, name: str, send: Callable[[Any], None]) -> Located | None:
     """Return the place of a kernel's node that blame has found; inside its bodies where it has any."""
     from fuzzparity.blame.inner import guilty_inside
-    from fuzzparity.blame.localize import Located
+    from fuzzparity.blame.localize import Located, label_of
     from fuzzparity.blame.origins import origin_of
 
-    node = next((node for node in site.model.graph.node if node.name == name and node.op_type == op), None)
+    node = guilty_of([node for node in site.model.graph.node if (node.op_type, node.name) == (op, name)], site)
     if node is None:
         return Located(op, name, how=f"at node {name}", is_guess=False)
     path: tuple[str, ...] = ()
@@ -250,11 +274,11 @@ def _of_node(site: Site, op: str, name: str, send: Callable[[Any], None]) -> Loc
     where = f" in {' in '.join(reversed(path))}" if path else ""
     found = Located(
         node.op_type,
-        node.name,
+        label_of(node),
         origin.fx_node,
         origin.module,
         origin.stack,
-        how=f"born at {node.name or node.output[0]} ({node.op_type}){where}: run alone, it leaves the ONNX reference",
+        how=f"born at {label_of(node)} ({node.op_type}){where}: run alone, it leaves the ONNX reference",
         is_guess=False,
         path=path,
     )
@@ -283,7 +307,7 @@ def _with_matched_source(site: Site, node: Any, found: Located) -> Located:
 def _of_passes(site: Site, passes: tuple[str, ...], send: Callable[[Any], None]) -> Located | None:
     """Return the original nodes that the passes at fault rewrote."""
     from fuzzparity.blame.fused import guilty_rewrite, nodes_named, rewrites
-    from fuzzparity.blame.localize import Located
+    from fuzzparity.blame.localize import Located, label_of
     from fuzzparity.blame.origins import origin_of
     from fuzzparity.blame.reference import intermediate_values
     from fuzzparity.sides.optimized import optimized_model
@@ -305,11 +329,11 @@ def _of_passes(site: Site, passes: tuple[str, ...], send: Callable[[Any], None])
             return None
         node, nodes, made = place.main, list(place.nodes), place.made
     origin = origin_of(node)
-    listed = ", ".join(f"{one.name or one.output[0]} ({one.op_type})" for one in nodes[:8])
+    listed = ", ".join(f"{label_of(one)} ({one.op_type})" for one in nodes[:8])
     made_of = f"{made} made of " if made else "the pattern "
     found = Located(
         node.op_type,
-        node.name,
+        label_of(node),
         origin.fx_node,
         origin.module,
         origin.stack,
@@ -338,11 +362,22 @@ def _of_values(site: Site, send: Callable[[Any], None]) -> Located | None:
             output=site.output,
             heals=site.heals,
             noise=program.noise,
+            takes_largest=site.grade is not Grade.BUG,
         )
-        if found is not None:
-            return found if is_same or site.bench.is_given else replace(found, is_guess=True)
-        return None
+        if found is None:
+            return None
+        found = found if is_same or site.bench.is_given else replace(found, is_guess=True)
+        return _with_line_inside(site, found) if found.path else found
     return _by_values(site)
+
+
+def _with_line_inside(site: Site, found: Located) -> Located:
+    """Return a place inside a body with the line in it: the program's own stack ends where the body is called."""
+    from fuzzparity.blame.matching import source_of
+    from fuzzparity.sides.eager import eager_events
+
+    event = source_of(found.value, eager_events(site.loaded, site.case)) if found.value is not None else None
+    return replace(found, source=site.relative(event.source), stack="") if event is not None else found
 
 
 def _of_refusal(site: Site, scope: Any) -> Located | None:
@@ -360,7 +395,7 @@ def _of_refusal(site: Site, scope: Any) -> Located | None:
 
 
 def _by_values(site: Site) -> Located | None:
-    from fuzzparity.blame.localize import Located
+    from fuzzparity.blame.localize import Located, label_of
     from fuzzparity.blame.matching import locate_by_values
     from fuzzparity.blame.origins import origin_of
     from fuzzparity.explain.programs import onnx_values
@@ -379,10 +414,10 @@ def _by_values(site: Site) -> Located | None:
     said = "healed by giving it torch's value" if match.heals else "no value of torch's was found for it"
     among = f", one of {match.between} nodes that values do not tell apart" if match.between > 1 else ""
     how = (
-        f"born at {match.node.name or match.node.output[0]} ({match.node.op_type}){among}: the values before it are "
+        f"born at {label_of(match.node)} ({match.node.op_type}){among}: the values before it are "
         f"torch's; {said}; paired by value: a guess"
     )
-    return Located(match.node.op_type, match.node.name, "", origin.module, origin.stack, source, how, True)
+    return Located(match.node.op_type, label_of(match.node), "", origin.module, origin.stack, source, how, True)
 
 
 def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:

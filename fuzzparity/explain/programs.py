@@ -21,16 +21,19 @@ def program_of(loaded: Any, build: Build, folder: Path) -> tuple[Any, bool]:
     return Program(loaded, exported), is_same
 
 
-def onnx_values(model: Any, feeds: Mapping[str, Array], run: Callable[..., Any]) -> dict[str, Array]:
+def onnx_values(
+    model: Any, feeds: Mapping[str, Array], run: Callable[..., Any], *, prefers_run: bool = False
+) -> dict[str, Array]:
     """Return the values of the main graph as the ONNX reference gives them; where it stops, as ORT without passes does.
 
-    ORT is asked for the values as outputs: that changes what it fuses, so nothing is judged by them.
+    ORT is asked for the values as outputs: that changes what it fuses, so nothing is judged by them. `prefers_run`:
+    ORT's values first, the reference's where it refuses.
     """
     import onnx
 
     from fuzzparity.blame.reference import intermediate_values
 
-    known = intermediate_values(model, feeds)
+    known = {} if prefers_run else intermediate_values(model, feeds)
     values = {name: np.asarray(value) for name, value in known.items() if isinstance(value, (np.ndarray, np.generic))}
     wanted = [name for node in model.graph.node for name in node.output if name and name not in values]
     if wanted:
@@ -42,4 +45,4 @@ def onnx_values(model: Any, feeds: Mapping[str, Array], run: Callable[..., Any])
         for name, value in zip(wanted, answer or (), strict=False):
             if isinstance(value, np.ndarray):
                 values[name] = value
-    return values
+    return values or ({} if not prefers_run else onnx_values(model, feeds, run))

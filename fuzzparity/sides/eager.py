@@ -68,7 +68,7 @@ def _plain_control_flow() -> Iterator[None]:
             setattr(torch, name, value)
 
 
-class _Recording(TorchDispatchMode):
+class _Recording(TorchDispatchMode):  # type: ignore[misc]
     """Keep each operator with its outputs."""
 
     def __init__(self) -> None:

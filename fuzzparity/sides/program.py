@@ -122,7 +122,7 @@ def _call(node: Node, values: Mapping[str, Any], change: Callable[[torch.Tensor]
     return node.target(*args, **kwargs)
 
 
-class _Runner(Interpreter):
+class _Runner(Interpreter):  # type: ignore[misc]
     """Keep every value by name, and a scope of its own for each run of a body."""
 
     def __init__(self, module: GraphModule, graph: str = "") -> None:

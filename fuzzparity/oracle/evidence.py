@@ -7,13 +7,14 @@ referee that cannot run is no vote: then only what is beyond a coarser bound is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import TORCH
-from fuzzparity.oracle import draws
+from fuzzparity.oracle import brink, draws
 from fuzzparity.oracle.nonfinite import NonfiniteWeighing
 from fuzzparity.oracle.numeric import NumericWeighing
 from fuzzparity.oracle.policy import precision
@@ -25,7 +26,11 @@ from fuzzparity.verdict import Evidence, Grade, Kind
 
 DRAWS = 16  # of one-ulp and of eps-of-maximum changes: DESIGN, "Evidence"
 ROUNDED_DRAWS = 12
+MOST_ROUNDED = (
+    64  # where most of many flipped decisions were reached: one that a draw in ten reaches is missed in 1 of 800
+)
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
+_MOST_TIES = 2  # of one case whose distance is measured: the others are told without
 AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric answer would reach
 # No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
 # (1e-4 of the maximum); coarser dtypes by their own eps.
@@ -89,6 +94,14 @@ class _Draws:
                 if outputs is not None:
                     yield self._counted(draws.ROUNDED, outputs)
 
+    def more_rounded(self) -> Iterator[Outcome]:
+        """Yield further draws of the rounding test."""
+        for draw in range(ROUNDED_DRAWS, MOST_ROUNDED):
+            outputs = self.referee.rounded(self.case, draw)
+            if outputs is None:
+                return
+            yield self._counted(draws.ROUNDED, outputs)
+
     def amplified(self) -> Iterator[Outcome]:
         """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""
         if draws.can_perturb(self.case):
@@ -134,9 +147,11 @@ def weigh(
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.is_decision], source.amplified())
     _break_ties(weighings, source)
+    _observe([w for w in weighings if isinstance(w, ReachWeighing) and w.is_mostly_settled], source.more_rounded())
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
     _learn_bounds([w for w in weighings if isinstance(w, NumericWeighing)], case, referee)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
+    _measure_ties(weighings, answers, source)
     why = "the exact answer has another shape"
     return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
 
@@ -181,6 +196,22 @@ def _learn_bounds(weighings: Sequence[NumericWeighing], case: Case, referee: Ref
         bound = bounds[w.question.position] if w.question.position < len(bounds) else None
         fits = bound is not None and bound.shape == w.exact_shape and bound.dtype.kind == "f"
         w.bounds, w.bounds_unknown = bound.reshape(-1) if bound is not None and fits else None, unknown
+
+
+def _measure_ties(weighings: Sequence[Weighing], answers: dict[int, Answer], source: _Draws) -> None:
+    """Add to ties how near their threshold is, and to decisions that are bugs that 8 times the tests reach it not."""
+    can_perturb, left = draws.can_perturb(source.case), _MOST_TIES
+    for w in weighings:
+        answer = answers[w.question.position]
+        if answer.grade is Grade.TIE and left:
+            left -= 1
+            found, test = brink.distance(w, source.case, source.referee, source.working_dtype)
+        elif answer.grade is Grade.BUG and isinstance(w, ReachWeighing) and can_perturb:
+            found, test = math.inf, ""
+        else:
+            continue
+        evidence = replace(answer.evidence, tie_distance=found, tie_test=test)
+        answers[w.question.position] = replace(answer, evidence=evidence)
 
 
 def _answer(case: Case, weighing: Weighing, source: _Draws, is_wild: bool) -> Answer:

@@ -19,8 +19,10 @@ from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.oracle import headlines
 from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
 from fuzzparity.oracle.evidence import Referee, weigh
+from fuzzparity.oracle.figures import with_figures
 from fuzzparity.oracle.metrics import Meter
 from fuzzparity.oracle.policy import Policy, relative_allowance
+from fuzzparity.oracle.quality import compare_quality, excuse_flips
 from fuzzparity.oracle.question import Answer, Question
 from fuzzparity.oracle.regions import compare_regions, outside
 from fuzzparity.target import Metric
@@ -38,6 +40,7 @@ from fuzzparity.verdict import (
 )
 
 WEIGHED = frozenset({Kind.SHAPE, Kind.NONFINITE, Kind.DECISION, Kind.NUMERIC})
+_SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})
 _FAILED = {Status.REFUSED, Status.OOM}
 NO_VOTE = Evidence(source="none: nothing to weigh")
 
@@ -71,12 +74,18 @@ class Oracle:
         breach: Callable[[Case], str],
         realism: Callable[[Case], Realism],
         metrics: Sequence[Metric] = (),
+        is_typical: Callable[[Case], bool] = lambda case: True,
     ) -> None:
-        """Bind the oracle to a target's outputs and metrics, and to what is known of its cases."""
+        """Bind the oracle to a target's outputs and metrics, and to what is known of its cases.
+
+        `is_typical(case)` says whether a case is like the seeds, be they real or not: what holds a quantized twin to
+        the noise of its calibration.
+        """
         self.outputs = tuple(outputs)
         self.policy = policy
         self.breach = breach
         self.realism = realism
+        self.is_typical = is_typical
         self.meter = Meter(metrics, outputs)
         self._allowances: dict[tuple[str, np.dtype[np.generic]], Allowance] = {}
         self._regions = {name: found for name in self.outputs if (found := policy.regions(name))}
@@ -102,6 +111,8 @@ class Oracle:
             return Screening(Kind.SHAPE)
         pairs = zip(self._names(expected), expected.outputs, actual.outputs, strict=True)
         comparisons = tuple(self._compare(name, e, a) for name, e, a in pairs)
+        if self.policy.decided:
+            comparisons = self._excuse_flips(expected, actual, comparisons)
         kind = _first(comparisons)
         if relative and kind is Kind.AGREE:
             closer = self._look_relatively(expected, actual, comparisons)
@@ -128,7 +139,8 @@ class Oracle:
         verdicts = list(unstable)
         if screening.is_suspicious and not any(v.grade is not Grade.NOTE or v.side == TORCH for v in unstable):
             verdicts += self._judge_first(case, expected, actual, screening, referee, breach, realism)
-        verdicts = [_outside(v) for v in verdicts] if breach else verdicts
+        told = (self._names(expected), (expected, actual), second, self.policy.noise)
+        verdicts = [with_figures(v, *told) for v in (map(_outside, verdicts) if breach else verdicts)]
         verdicts.sort(key=lambda v: (PRECEDENCE.index(v.kind), GRADES.index(v.grade)))
         kind = verdicts[0].kind if verdicts else screening.kind
         return Judgement(kind, realism, tuple(verdicts), screening.comparisons, screening.measures)
@@ -145,7 +157,27 @@ class Oracle:
         """Compare one output under its allowance, each slice with a tolerance of its own under that."""
         if self._regions and name in self._regions:
             return compare_regions(expected, actual, self._regions[name], self.allowance(name, expected))
-        return compare(expected, actual, self.allowance(name, expected))
+        found = compare(expected, actual, self.allowance(name, expected))
+        quality = self.policy.quality.get(name)
+        return found if quality is None else compare_quality(expected, actual, quality, found)
+
+    def _excuse_flips(
+        self, expected: Execution, actual: Execution, comparisons: tuple[Comparison, ...]
+    ) -> tuple[Comparison, ...]:
+        """Let indices flip that are the argmax of a quantized twin's output, where its noise explains it."""
+        found = list(comparisons)
+        for name, (place, axis) in self.policy.decided.items():
+            position, quality = self.outputs.index(name), self.policy.quality.get(self.outputs[place])
+            values = expected.outputs[place] if place < len(expected.outputs) else None
+            if quality is not None and values is not None and values.ndim > axis:
+                indices = expected.outputs[position], actual.outputs[position]
+                found[position] = excuse_flips(found[position], indices, values, axis, quality)
+        return tuple(found)
+
+    def _has_quality(self, name: str) -> bool:
+        """Tell whether an output, or what it is the argmax of, is held to the noise of a coarser twin."""
+        decided = self.policy.decided.get(name)
+        return name in self.policy.quality or (decided is not None and self.outputs[decided[0]] in self.policy.quality)
 
     def _source(self, name: str, comparison: Comparison, output: Array) -> str:
         """Return where the numbers come from by which an output was screened, where it differs most."""
@@ -171,7 +203,8 @@ class Oracle:
         for name, e, a, screened in zip(
             self._names(expected), expected.outputs, actual.outputs, comparisons, strict=True
         ):
-            if self.allowance(name, e).is_users or e.dtype.kind in "biu" or screened.max_abs == 0.0:
+            is_settled = self.allowance(name, e).is_users or name in self.policy.quality
+            if is_settled or e.dtype.kind in "biu" or screened.max_abs == 0.0:
                 looks.append(screened)
                 continue
             rest, other = self._outside(name, e), self._outside(name, a)
@@ -202,13 +235,22 @@ class Oracle:
             if comparison.kind is Kind.AGREE:
                 continue
             answer = answers.get(position)
-            if answer is None:
+            if answer is None and self._has_quality(name) and comparison.kind in _SIZED:
+                answer = self._by_quality(case)
+            elif answer is None:
                 source = self._source(name, comparison, expected.outputs[position])
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
             verdicts.append(_verdict(name, comparison, answer))
         asked, is_wild = None if breach else referee, realism is Realism.WILD
         working = self.policy.computing_dtype
         return verdicts + list(self.meter.verdicts(case, screening.measures, expected, asked, working, is_wild=is_wild))
+
+    def _by_quality(self, case: Case) -> Answer:
+        """Grade what is beyond a coarser twin's noise: on a case unlike the seeds nobody promised that noise."""
+        if self.is_typical(case):
+            return Answer(Grade.BUG, evidence=replace(NO_VOTE, note="beyond the noise of the seeds and of so few bits"))
+        note = "unlike the seeds: values or sizes that the twin was not calibrated for"
+        return Answer(Grade.NOTE, evidence=replace(NO_VOTE, note=note))
 
     def _weigh(
         self,
@@ -225,8 +267,9 @@ class Oracle:
             e, a = expected.outputs[position], actual.outputs[position]
             name = self._names(expected)[position]
             allowance = self.allowance(name, e)
-            has_size = comparison.kind in (Kind.NUMERIC, Kind.DECISION)
-            if comparison.kind not in WEIGHED or (has_size and (allowance.is_users or comparison.region)):
+            has_size = comparison.kind in _SIZED
+            is_settled = allowance.is_users or bool(comparison.region) or self._has_quality(name)
+            if comparison.kind not in WEIGHED or (has_size and is_settled):
                 continue
             if has_size:
                 e, a = self._outside(name, e), self._outside(name, a)

@@ -62,6 +62,20 @@ class NumericWeighing(Weighing):
         sides = zip((self.torch, self.ort), self._far(), strict=True)
         return any(bool(far.any()) and bool(self._near(values, side)[far].all()) for side, far in sides)
 
+    def flipped(self, outputs: tuple[Array, ...]) -> Flags:
+        """Return at which differing elements these outputs are near the side that the exact answer is not near."""
+        output = outputs[self.question.position]
+        if output.shape != self.exact_shape:
+            return np.zeros(self.at.shape, dtype=np.bool_)
+        values = as_float64(output).reshape(-1)[self.at]
+        is_orts = difference(self.exact, self.ort) <= self.allowed
+        return difference(values, np.where(is_orts, self.torch, self.ort)) <= self.allowed
+
+    @property
+    def flips_by_order(self) -> bool:
+        """Tell whether equal values in another order gave the answer that the exact one does not."""
+        return self.is_by_order
+
     def _bound(self) -> Wide:
         return MOVES * self.move + self.allowed
 

@@ -14,7 +14,7 @@ from fuzzparity.case import Array
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_integers
 from fuzzparity.oracle.draws import RAMP
-from fuzzparity.oracle.question import Answer, Question
+from fuzzparity.oracle.question import Answer, Flags, Question
 from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
@@ -24,6 +24,7 @@ class ReachWeighing(Weighing):
 
     is_decision = True
     may_be_tie = True
+    is_whole = False  # one answer for the whole output
 
     def __init__(self, question: Question, exact: Array) -> None:
         super().__init__(question, exact)
@@ -41,6 +42,13 @@ class ReachWeighing(Weighing):
         """Tell whether no further draw can change the answer."""
         return bool((self.reached_ort & (self.reached_torch | self.by_order)).all())
 
+    @property
+    def is_mostly_settled(self) -> bool:
+        """Tell whether most of several differing elements need no further draw: then the others may by more of them."""
+        return (
+            self.at.size > 1 and 2 * int((self.reached_ort & (self.reached_torch | self.by_order)).sum()) > self.at.size
+        )
+
     def is_given_by(self, outputs: tuple[Array, ...]) -> bool:
         """Tell whether these outputs are the answer of a far side wherever it is far."""
         output = outputs[self.question.position]
@@ -49,6 +57,19 @@ class ReachWeighing(Weighing):
         values = self._of(output)
         sides = ((self.torch, ~self.reached_torch), (self.ort, ~self.reached_ort))
         return any(bool(far.any()) and bool((values == side)[far].all()) for side, far in sides)
+
+    def flipped(self, outputs: tuple[Array, ...]) -> Flags:
+        """Return at which differing elements these outputs give the answer that the exact one does not."""
+        output = outputs[self.question.position]
+        if output.shape != self.exact_shape and not self.is_whole:
+            return np.zeros(self.reached_ort.shape, dtype=np.bool_)
+        flags: Flags = self._of(output) == np.where(self.exact_ort, self.torch, self.ort)
+        return flags
+
+    @property
+    def flips_by_order(self) -> bool:
+        """Tell whether equal values in another order gave the answer that the exact one does not."""
+        return bool(self.by_order.any())
 
     def _take(self, test: str, output: Array, change: float) -> None:
         values = self._of(output)
@@ -80,6 +101,7 @@ class ShapeWeighing(ReachWeighing):
     """Weigh shapes: a length that depends on values may flip as a decision does."""
 
     may_be_tie = False
+    is_whole = True
 
     def _of(self, output: Array) -> Array:
         return np.array([_shape_id(output.shape)], dtype=object)

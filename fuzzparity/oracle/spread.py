@@ -71,7 +71,7 @@ def relative_change(case: Case, moved: Case) -> float:
     for name, array in case.inputs.items():
         if not (is_float(array.dtype) or array.dtype.kind == "c"):
             continue
-        one, other = as_float64(array), as_float64(moved.inputs[name])
+        one, other = (as_float64(x).reshape(-1) for x in (array, moved.inputs[name]))
         largest = largest_finite(np.abs(one))
         if largest > 0.0:
             found = max(found, largest_finite(difference(one, other)) / largest)

@@ -6,6 +6,8 @@ forgotten as soon as it was observed. One class for each kind of difference: `nu
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuzzparity.case import Array
 from fuzzparity.oracle.question import Answer, Flags, Question
 
@@ -64,6 +66,15 @@ class Weighing:
 
     def is_given_by(self, outputs: tuple[Array, ...]) -> bool:
         """Tell whether these outputs are the answer of a far side wherever it is far."""
+        return False
+
+    def flipped(self, outputs: tuple[Array, ...]) -> Flags:
+        """Return at which differing elements these outputs give the answer that the exact one does not."""
+        return np.zeros(self.at.shape, dtype=np.bool_)
+
+    @property
+    def flips_by_order(self) -> bool:
+        """Tell whether equal values in another order gave the answer that the exact one does not."""
         return False
 
     def answer(self, count: int) -> Answer:

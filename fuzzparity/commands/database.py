@@ -141,13 +141,21 @@ def standings(what: str | None = None, known: Sequence[str] = ()) -> list[Told]:
 
 
 def stored_standings(corpus: CorpusReader, ledger: Ledger) -> list[Told]:
-    """Return what became of the entries of a ledger, by what a corpus holds: a finding shows until it is seen gone."""
+    """Return what became of the entries of a ledger, by what a corpus holds: a finding shows until it is seen gone.
+
+    Findings that differ by their build alone are one: the newest says what became of them.
+    """
     if not ledger.issues:
         return []
     last = {item.finding_id: item.state for item in corpus.rechecks() if item.state is not Became.UNKNOWN}
     found = [finding for finding in corpus.findings() if finding.reproduced is not False]
-    gone = [finding for finding in found if last.get(finding.finding_id) is Became.GONE]
-    return ledger.standings([finding for finding in found if finding not in gone], gone)
+    newest = {replace(finding.bucket, build=""): finding.finding_id for finding in found}  # first seen first
+    present: list[Finding] = []
+    gone: list[Finding] = []
+    for finding in found:
+        is_gone = last.get(newest[replace(finding.bucket, build="")]) is Became.GONE
+        (gone if is_gone else present).append(finding)
+    return ledger.standings(present, gone)
 
 
 def finding_payload(id_prefix: str, where: str | None = None, known: Sequence[str] = ()) -> tuple[Path, Payload]:

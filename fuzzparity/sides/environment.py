@@ -52,7 +52,8 @@ def _device(device: str) -> str:
 @functools.cache
 def packages() -> dict[str, str]:
     """Return the versions of the packages that decide what an execution gives."""
-    versions = {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__}
+    # a TorchVersion is a str of a class of torch's: whoever is sent one imports torch to read it
+    versions = {"onnxruntime": str(onnxruntime.__version__), "torch": str(torch.__version__)}
     for name in PACKAGES:
         try:
             versions.setdefault(name, importlib.metadata.version(name))

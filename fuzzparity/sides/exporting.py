@@ -34,6 +34,7 @@ from fuzzparity.sides.shapes import (
 from fuzzparity.sides.tensors import to_tensor
 from fuzzparity.sides.terms import contract_of
 from fuzzparity.sides.torch_side import site_of
+from fuzzparity.sides.torchlib import parse_operators_late
 from fuzzparity.target import Export
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -184,6 +185,7 @@ def dynamo_program(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Any:
     args, keywords = _call_of_export(loaded, sample)
     if not isinstance(module, torch.export.ExportedProgram):
         keywords["dynamic_shapes"] = dynamo_shapes(asked, loaded.call, module.forward)
+    parse_operators_late()
     program = torch.onnx.export(module, args, dynamo=True, optimize=export.optimize, **keywords)
     if _is_named_twice(program.model_proto):
         keywords["input_names"] = None  # with a name given, an input that is returned has that of the output

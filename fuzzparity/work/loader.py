@@ -10,6 +10,7 @@ Run as `python -m fuzzparity.work.loader FD`; speaks over the inherited socket F
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import os
 import selectors
@@ -17,7 +18,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,13 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """Say what to load; `preload` names modules to import before the first fork."""
+    """Say what to load; `preload` names modules to import before the first fork, `later` those for the time after it.
+
+    What comes later is what many children would import one by one; a module that is not there is left out.
+    """
 
     spec: str
     onnx: str | None = None
     torch_file: str | None = None
     seeds: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     provider_options: tuple[str, ...] = ()  # "EP.KEY=VALUE"
     device: str = "cpu"
@@ -150,6 +156,7 @@ class _Server:
         self._children: dict[int, int] = {}  # pid -> child id
         self._loaded: LoadedTarget | None = None
         self._spec = LoadSpec("")
+        self._later: list[str] = []
 
     def serve(self) -> NoReturn:
         """Run until the parent closes its end."""
@@ -162,7 +169,10 @@ class _Server:
             selector.register(self._connection, selectors.EVENT_READ)
             selector.register(wake_reader, selectors.EVENT_READ)
             while True:
-                for key, _ in selector.select(timeout=1.0):
+                events = selector.select(timeout=0.0 if self._has_spare_time else 1.0)
+                if not events and self._has_spare_time:
+                    self._import_one()
+                for key, _ in events:
                     if key.fileobj is wake_reader:
                         wake_reader.recv(4096)
                     else:
@@ -184,15 +194,30 @@ class _Server:
     def _load(self, spec: LoadSpec) -> Loaded | LoadFailed:
         """Import what every child needs, then the user's target."""
         try:
+            with _uncollected():
+                importlib.import_module("fuzzparity.sides.load")
             self._loaded, builds = _load_target(spec)
-            for name in spec.preload:
-                importlib.import_module(name)
+            with _uncollected():
+                for name in spec.preload:
+                    importlib.import_module(name)
         except FuzzparityError as error:
             return LoadFailed(error)
         except Exception:  # a fault of ours: shown as such
             return LoadFailed(None, traceback.format_exc())
-        self._spec = spec
+        self._spec, self._later = spec, list(spec.later)
         return Loaded(self._loaded.name, self._loaded.folder, self._loaded.notes, builds)
+
+    @property
+    def _has_spare_time(self) -> bool:
+        """Tell whether a module waits to be imported, and a child works meanwhile."""
+        return bool(self._later and self._children)
+
+    def _import_one(self) -> None:
+        try:
+            with _uncollected():
+                importlib.import_module(self._later.pop(0))
+        except Exception:  # of other versions; the children that need it import what they need
+            pass
 
     def _launch(self, launch: Launch) -> None:
         _, fds, _, _ = socket.recv_fds(self._socket, 1, 1)
@@ -247,6 +272,21 @@ class _Server:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Import without collecting garbage, and leave what was made out of later collections, of the children too.
+
+    What lives as long as the process is half a million objects: looking through them takes a fifth of an import, and
+    half a second in each child that does it, on pages which it then has to copy (Python's docs, `gc.freeze`).
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _load_target(spec: LoadSpec) -> tuple[LoadedTarget, tuple[tuple[str, ...], ...]]:

@@ -132,7 +132,9 @@ def _blocks(known: Knowledge, causes: list[Cause]) -> tuple[list[Block], list[st
         told.append(block(cause, known))
         used += told[-1].size
     missing = len(causes) - len(told)
-    return told, [f"{plural(missing, 'cause')} of {len(causes):,} without a block of its own"] if missing else []
+    return told, [
+        f"{missing:,} of {plural(len(causes), 'open cause')}: a line in the table, no block"
+    ] if missing else []
 
 
 def _line(cause: Cause, with_block: set[str], gone: Mapping[str, Recheck]) -> dict[str, Any]:

@@ -157,7 +157,9 @@ def _grades(known: Knowledge, causes: Sequence[Cause]) -> tuple[str, ...]:
         return ("Every judged input agreed.",)
     counts = Counter(cause.leader.verdict.grade for cause in causes)
     told = ", ".join(f"{counts[grade]} {grade.value}" for grade in GRADES if counts[grade])
-    said = [f"Open causes by grade: {told}." if told else "No finding is open."]
+    waiting = sum(cause.leader.reproduced is None for cause in causes)
+    unsure = f", {waiting:,} of them not confirmed yet" if waiting else ""
+    said = [f"Open causes by grade: {told}{unsure}." if told else "No finding is open."]
     said += tolerances(cause.leader for cause in causes)
     return tuple(said)
 

@@ -162,7 +162,7 @@ def test_a_large_corpus_makes_a_bounded_page_that_says_what_is_left_out(tmp_path
     known = reporting.knowledge(str(make_corpus(tmp_path / "c.sqlite", twin, findings=8, shape=(2, 300, 400))))
     page = Page(html_report(known))
     assert page.tags.count("section") == 3 + 6 + 1  # blocks, what every page has, what was left out
-    assert "5 causes of 8 without a block of its own" in page.text
+    assert "5 of 8 open causes: a line in the table, no block" in page.text
     assert "3 of 8 causes are not listed" in page.text
     assert "a report reads at most 1,000" in page.text
 

@@ -36,7 +36,7 @@ def overview(known: Knowledge) -> RenderableType:
     gone = gone_of(known.rechecks)
     counts = known.view.statistics
     parts: list[RenderableType] = [
-        Text(title_of(known), style="bold").append(
+        text(title_of(known), "bold").append(
             f"  {plural(len(opened), 'open cause')} of {plural(counts.findings, 'finding')}, "
             f"{duration(counts.seconds)} of fuzzing, {counts.executions:,} executions, {counts.inputs:,} inputs",
             style="not bold",

@@ -1,5 +1,6 @@
 import dataclasses
 import io
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from fuzzparity.case import Case, Lineage
+from fuzzparity.cli import cli
 from fuzzparity.commands import reporting
 from fuzzparity.contract import Build, Contract, Dim, InputContract, TargetFacts
 from fuzzparity.corpus.database import Corpus
@@ -24,7 +26,7 @@ from fuzzparity.verdict import Attribution, Comparison, Evidence, Grade, Judgeme
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 from twins import add_model
 
-EVIL = "<script>alert(1)</script>\"'><img src=//example.org/x onerror=alert(2)>&amp;{{7*7}}"
+EVIL = "<script>alert(1)</script>\"'><img src=//example.org/x onerror=alert(2)>&amp;{{7*7}}\x1b[2J\u202e"
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
@@ -148,11 +150,26 @@ def test_the_page_tells_what_the_database_holds(tmp_path, twin):
 
 
 def test_hostile_names_stay_text(tmp_path, twin):
-    page = Page(html_report(reporting.knowledge(str(make_corpus(tmp_path / "c.sqlite", twin, EVIL)))))
+    known = reporting.knowledge(str(make_corpus(tmp_path / "c.sqlite", twin, EVIL)))
+    page = Page(html_report(known))
+    for told in (text_of(known), page.text):
+        assert "\\x1b[2J" in told
+        assert not {"\x1b", "\u202e"} & set(told)
     assert not {"script", "img", "iframe", "object", "link"} & set(page.tags)
     assert "<script>alert(1)</script>" in page.text
     assert "49" not in page.text.partition("{{")[0]
     assert reporting.default_path("../a b/<x>\n").name == "report-___a_b__x__.html"
+
+
+def test_the_command_writes_a_page_and_prints_its_path(tmp_path, twin, monkeypatch, capsys):
+    path = str(make_corpus(tmp_path / "c.sqlite", twin))
+    monkeypatch.chdir(tmp_path)
+    cli.main(["report", path, "--html"], standalone_mode=False)
+    cli.main(["report", path, "--html", "page.html"], standalone_mode=False)
+    assert capsys.readouterr().out.split() == ["report-logits.html", "page.html"]
+    assert Page((tmp_path / "report-logits.html").read_text()).tags == Page((tmp_path / "page.html").read_text()).tags
+    cli.main(["report", path, "--json", "-"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["answers"][0]["question"].startswith("Which part is guilty")
 
 
 def test_a_large_corpus_makes_a_bounded_page_that_says_what_is_left_out(tmp_path, twin, monkeypatch):

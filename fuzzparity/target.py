@@ -77,6 +77,9 @@ POLICIES: dict[str, Tolerance] = {  # FACTS, "Policies by kind of output"; start
 }
 
 
+QUALITIES = ("quantized", "half")  # policies without numbers: judged by noise and flips, calibrated on the seeds
+
+
 @_strict
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -239,9 +242,12 @@ class Target:
         if isinstance(self.opaque_inputs, str):
             raise InvalidTarget("declare", "opaque_inputs is a text", "give a list of names")
         for name, policy in self.tolerances.items():
-            if isinstance(policy, str) and policy not in POLICIES:
+            if isinstance(policy, str) and policy not in POLICIES and policy not in QUALITIES:
+                named = ", ".join((*POLICIES, *QUALITIES))
+                raise InvalidTarget("declare", f"tolerance {policy!r} of {name!r} is no policy", f"policies: {named}")
+            if policy in QUALITIES and name.endswith("]"):
                 raise InvalidTarget(
-                    "declare", f"tolerance {policy!r} of {name!r} is no policy", f"policies: {', '.join(POLICIES)}"
+                    "declare", f"policy {policy!r} of {name!r} is for a whole output", "name the output without a slice"
                 )
         self._require_metrics()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fuzzparity.campaign.coarseness import coarseness
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.campaign.sequences import Carrying, carrying_of, drift
 from fuzzparity.case import Case, Lineage
@@ -69,6 +70,10 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
     twin = open_twin(context, twin_spec, context.announcer, seeds[0])
     if isinstance(twin, Execution):
         return _load_failure(context, twin_spec, twin, seeds[0])
+    coarse = coarseness(twin, context.loaded.module, facts, policy, seeds)
+    if coarse.policy is not policy:
+        policy, twin_spec = coarse.policy, replace(twin_spec, policy=coarse.policy)
+        twin = Twin(twin.pair, twin_spec, context, context.announcer)
     trial = _Trial(twin)
     for index, seed in enumerate(seeds):
         trial.run(seed, is_first=index == 0 and not spec.skip)
@@ -87,7 +92,13 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
         trial.slowest_seconds,
         True,
         found.skipped,
-        (*found.notes, *trial.notes, *twin.oracle.meter.taken(), *_when_all_differ(context, facts, trial)),
+        (
+            *found.notes,
+            *coarse.notes,
+            *trial.notes,
+            *twin.oracle.meter.taken(),
+            *_when_all_differ(context, facts, trial),
+        ),
         found.ranges,
     )
 

@@ -77,6 +77,7 @@ class _Validator:
         self._contract = spec.twin.facts.contract
         # the data is what the target is used on: a case of it is near unless it is not finite
         twin.oracle.realism = self._realism
+        twin.oracle.is_typical = lambda case: self._realism(case) is not Realism.WILD
         self._alike: dict[str, _Alike] = {}
         self._told: set[str] = set()
 

@@ -146,13 +146,17 @@ class SeedStatistics:
         """Tell whether a case is near the seeds, wild, or unknown without real seeds."""
         if not self.has_real_seeds:
             return Realism.UNKNOWN
+        return Realism.NEAR if self.is_typical(contract, case) else Realism.WILD
+
+    def is_typical(self, contract: Contract, case: Case) -> bool:
+        """Tell whether a case is like the seeds, be they real ones or only the target's first inputs."""
         for item in contract.inputs:
             array, spread = case.inputs.get(item.name), self.spreads.get(item.name)
             if array is None or spread is None or array.dtype.name != item.dtype:
-                return Realism.WILD
+                return False
             if not (self._has_near_shape(item, array, spread) and _has_near_values(array, spread)):
-                return Realism.WILD
-        return Realism.NEAR
+                return False
+        return True
 
     def _has_near_shape(self, item: InputContract, array: Array, spread: Spread) -> bool:
         if not array.ndim == len(spread.sizes) == len(item.dims):

@@ -62,6 +62,8 @@ def of_comparison(output: str, comparison: Comparison, answer: Answer | None) ->
     elif comparison.kind is Kind.NONFINITE:
         pair = f"torch {_value(comparison.expected_at)}, ORT {_value(comparison.actual_at)}"
         said = f"{output}: {pair} at {_place(comparison)} ({comparison.detail}, torch / ORT)"
+    elif comparison.kind in (Kind.DECISION, Kind.NUMERIC) and comparison.detail:
+        said = f"{output}: {comparison.detail}"
     elif comparison.kind is Kind.DECISION:
         pair = f"torch {comparison.expected_at}, ORT {comparison.actual_at}"
         said = f"{output}: {pair} at {_place(comparison)} ({comparison.differing} of {comparison.compared} differ)"

@@ -18,8 +18,9 @@ from fuzzparity.case import Array, is_float
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import Execution
 from fuzzparity.oracle.compare import Allowance, compare
+from fuzzparity.oracle.quality import Quality
 from fuzzparity.oracle.regions import Region, ordered, outside, region_of
-from fuzzparity.target import POLICIES, Tolerance
+from fuzzparity.target import POLICIES, QUALITIES, Tolerance
 from fuzzparity.verdict import Comparison, Kind
 
 DEFAULTS = {  # torch.testing._comparison._DTYPE_PRECISIONS: dtype -> (rtol, atol), finest first
@@ -84,6 +85,8 @@ class Policy:
     noise: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
     trailing_masks: tuple[str, ...] = ()  # outputs whose `compare_where` masks are aligned with their last dims
+    quality: Mapping[str, Quality] = field(default_factory=dict)  # of outputs of a quantized or half twin
+    decided: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # integer output -> float output, axis: argmax
 
     def __post_init__(self) -> None:
         """Refuse tolerances for outputs that do not exist, and slices that cannot be read."""
@@ -104,7 +107,7 @@ class Policy:
 
     def allowance(self, output: str, dtype: np.dtype[Any]) -> Allowance:
         """Return the screen of one output: a user's tolerance alone, else the larger of default and noise."""
-        if output in self.tolerances:
+        if output in self.tolerances and self.tolerances[output] not in QUALITIES:
             return _users(self.tolerances[output])
         default = self.default(dtype)
         noise = self.noise.get(output, 0.0)
@@ -123,7 +126,7 @@ class Policy:
     @property
     def is_by_element(self) -> bool:
         """Tell whether every output is judged element by element under one allowance, as rows of a stack are."""
-        return all(name in self.outputs for name in self.tolerances)
+        return not self.quality and all(name in self.outputs for name in self.tolerances)
 
     def require_fit(self, execution: Execution) -> list[str]:
         """Refuse slices that the outputs of a seed cannot have, by InvalidTarget; return a note on each empty one."""

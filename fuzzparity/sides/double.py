@@ -22,6 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzzparity.case import Array
+from fuzzparity.sides.inside import FORMULAS, magnitude_of_long_sum, spread_of_long_sum, terms_of
 
 
 def _names(text: str) -> frozenset[str]:
@@ -60,6 +61,7 @@ _NEVER_FLOAT = frozenset({int, float, bool, type(None), str, torch.device, torch
 class _Operator:
     """Hold what the modes need to know of one operator."""
 
+    name: str  # without namespace and overload
     is_metadata_check: bool  # an exported program insists on the dtypes of its export
     reads_bits: bool  # view of a tensor's bits as another dtype
     is_empty: bool  # its result holds what memory held
@@ -77,6 +79,7 @@ def _operator(func: Any) -> _Operator:
     return _OPERATORS.setdefault(
         func,
         _Operator(
+            name=name,
             is_metadata_check=name.startswith("_assert_tensor_metadata"),
             reads_bits=func is torch.ops.aten.view.dtype,
             is_empty=is_empty,
@@ -218,11 +221,23 @@ class RoundingMode(Float64Mode):
         """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
         if operator.is_exact or not self._mask:
             return out
+        formula = FORMULAS.get(operator.name)
+        if formula is not None:
+            with self:
+                return formula(*args, **kwargs)
         if operator.is_mutable:
             return map_leaves(self._round_in_place, out)
-        if operator.is_sum and not self._fits(out):  # else it was plausibly computed exactly (a count, a mask)
-            out = func(*map_leaves(self._noisy, args), **map_leaves(self._noisy, kwargs))
+        if operator.is_sum:
+            size = magnitude_of_long_sum(operator.name, func, args, kwargs)
+            if not (self._fits(out) and self._fits(size)):  # else it was plausibly computed exactly (a count, a mask)
+                out = func(*map_leaves(self._noisy, args), **map_leaves(self._noisy, kwargs))
+                out = out if size is None else self._of_long_sum(out, size, operator.name, args)
         return map_leaves(self._rounded, out)
+
+    def _of_long_sum(self, out: torch.Tensor, size: torch.Tensor, name: str, args: Sequence[Any]) -> torch.Tensor:
+        """Return a sum off by what the roundings of its partial sums may add up to."""
+        spread = spread_of_long_sum(out, size, terms_of(name, args), self._noise.unit)
+        return out + spread * torch.from_numpy(self._noise.signs(tuple(out.shape)))
 
     def _fits(self, value: Any) -> bool:
         """Tell whether a result needs no rounding."""
@@ -286,6 +301,16 @@ class _Noise:
         """Return 1 plus or minus one unit roundoff, each with probability one half."""
         return self._slice(self._factors, shape, self._as_factors)
 
+    @property
+    def unit(self) -> float:
+        """Return the unit roundoff."""
+        return 2.0 ** -(self._bits + 1)
+
+    def signs(self, shape: tuple[int, ...]) -> Array:
+        """Return 1 or -1, each with probability one half."""
+        signs: Array = np.asarray(np.sign(self.factors(shape) - 1.0))
+        return signs
+
     def _slice(self, kept: dict[int, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array]) -> Array:
         size = math.prod(shape)
         if size > self._LONGEST:
@@ -310,8 +335,7 @@ class _Noise:
         return low
 
     def _as_factors(self, raw: Array) -> Array:
-        unit = 2.0 ** -(self._bits + 1)
-        return np.where(raw < 0, 1.0 - unit, 1.0 + unit)
+        return np.where(raw < 0, 1.0 - self.unit, 1.0 + self.unit)
 
 
 def _is_double(value: Any) -> bool:

@@ -156,8 +156,9 @@ def regions_of(
 def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, Tolerance]:
     """Return the tolerance of every output, under which the recorded answers themselves show the finding.
 
-    A numeric finding whose error lies below the screen (a purely relative look found it) shows when at least half of
-    the recorded error is there: such outputs get half of it as `atol`.
+    A numeric finding whose error lies below the screen (a purely relative look found it), or was judged by its
+    signal-to-noise ratio, shows when at least half of the recorded error is there: such outputs get half of it as
+    `atol`.
     """
     chosen = {}
     for name, array in outputs.items():
@@ -168,7 +169,8 @@ def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, 
     if content.finding.verdict.kind is Kind.NUMERIC and comparison is not None and watched in chosen:
         actual = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False)).get(watched)
         regions = regions_of(content.regions, outputs).get(watched, ())
-        if actual is not None and not _exceeds(outputs[watched], actual, chosen[watched], regions):
+        is_noise = bool(comparison.detail)
+        if actual is not None and (is_noise or not _exceeds(outputs[watched], actual, chosen[watched], regions)):
             chosen[watched] = Tolerance(atol=comparison.max_abs / 2 if comparison.max_abs < float("inf") else 0.0)
     return chosen
 

@@ -185,8 +185,12 @@ class Corpus(CorpusReader):
         with transaction(self.db):
             self._hit(campaign_id, finding_id, n, at_seconds)
 
-    def confirm(self, finding_id: str, confirmation: Confirmation) -> None:
-        """Store what a fresh session made of a suspect; one that did not come back is kept as lost."""
+    def confirm(self, finding_id: str, confirmation: Confirmation, suspect: Suspect | None = None) -> None:
+        """Store what a fresh session made of a suspect; one that did not come back is kept as lost.
+
+        `suspect` is what was confirmed: a smaller case may have been seen meanwhile, and what is stored of both sides
+        must belong to the case that is stored.
+        """
         stage = Stage.CONFIRMED if confirmation.reproduced else Stage.LOST
         with transaction(self.db):
             columns: rows.Row = {
@@ -197,6 +201,9 @@ class Corpus(CorpusReader):
                 columns |= rows.verdict_columns(confirmation.verdict)
             if confirmation.verdict is not None and confirmation.reproduced:
                 columns |= self._executions(finding_id, confirmation.expected, confirmation.actual)
+                if suspect is not None:
+                    campaign_id = str(self._finding_row(finding_id)["first_campaign_id"])
+                    columns["case_digest"] = self._store_suspect_case(campaign_id, suspect)
             self._update("findings", "finding_id", finding_id, columns)
 
     def minimized(

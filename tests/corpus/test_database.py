@@ -78,6 +78,18 @@ def test_a_suspect_seen_again_is_a_hit_and_the_smallest_case_is_kept(corpus, fac
     assert corpus.verify() == []
 
 
+def test_a_smaller_case_seen_while_another_is_confirmed_does_not_take_its_answers(corpus, facts, make_suspect):
+    campaign = corpus.begin_campaign(facts, "fuzz", 0)
+    suspect, smaller = make_suspect(2.0, elements=6), make_suspect(3.0, elements=2)
+    finding_id, _ = corpus.suspect(campaign, suspect, 1.0)
+    corpus.suspect(campaign, smaller, 2.0)
+    corpus.confirm(finding_id, Confirmation(2, 2, None, suspect.verdict, suspect.expected, suspect.actual), suspect)
+    payload = corpus.finding_payload(finding_id)
+    assert payload.case == suspect.case
+    assert payload.expected.outputs[0][0, 0] == 2.0
+    assert corpus.verify() == []
+
+
 def test_a_finding_lives_from_suspected_to_minimized(corpus, facts, make_suspect):
     campaign = corpus.begin_campaign(facts, "fuzz", 0)
     suspect = make_suspect()

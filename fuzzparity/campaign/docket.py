@@ -163,7 +163,7 @@ class Docket:
 
     def _message(self, work: _Work, payload: object) -> None:
         if isinstance(payload, Confirmation):
-            self.corpus.confirm(work.finding_id, payload)
+            self.corpus.confirm(work.finding_id, payload, work.suspect)
             self._changed(self.corpus.finding(work.finding_id))
             if not payload.reproduced and payload.judgement is not None:
                 for suspect in other_suspects(work.suspect, payload):

@@ -38,6 +38,7 @@ class Drawn:
 
     drawing: Markup
     caption: str
+    is_placed: bool = False  # the node at fault is among those shown
 
 
 def drawn(model: bytes, node: str = "", output: str = "", place: int | None = None) -> Drawn | None:
@@ -56,10 +57,9 @@ def drawn(model: bytes, node: str = "", output: str = "", place: int | None = No
         found = _seed(nodes, node, output)
         if found is not None:
             is_known = bool(node)
-            above, below = _LAYERS if is_known else (sum(_LAYERS), 0)
-            chosen = [found] if len(nodes) > MOST_NODES else list(range(len(nodes)))
+            chosen = list(range(len(nodes)))
             if len(nodes) > MOST_NODES:
-                chosen = _around(nodes, found, above, below)
+                chosen = _around(nodes, found, *(_LAYERS if is_known else (sum(_LAYERS), 0)))
             return _draw(nodes, chosen, found if is_known else None, output)
     return None
 
@@ -143,7 +143,7 @@ def _draw(nodes: Sequence[Node], chosen: Sequence[int], guilty: int | None, outp
         leaves = [name for name in nodes[place].outputs if name and name not in taken]
         parts += _box(nodes[place], places[place], place == guilty, missing, leaves)
     height = 22 + (len(rows) - 1) * _ROW + _BOX[1] + 24
-    shown = "The whole graph" if len(chosen) == len(nodes) else f"{len(chosen)} of {len(nodes)} nodes"
+    shown = "the whole of it" if len(chosen) == len(nodes) else f"{len(chosen)} of {len(nodes)} nodes"
     what = " around the node at fault, which is framed" if guilty is not None else f" that lead to {output}"
     if len(chosen) == len(nodes):
         what = "; the node at fault is framed" if guilty is not None else ""

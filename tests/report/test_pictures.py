@@ -85,7 +85,7 @@ def test_a_graph_is_drawn_around_the_node_at_fault_and_stays_small():
     assert ">n203<" in str(found.drawing)
     assert ">n204<" not in str(found.drawing)
     whole = drawn(chain(5), output="nothing of this name", place=0)
-    assert whole.caption.startswith("The whole graph")
+    assert whole.caption.startswith("the whole of it")
     assert "y&lt;b&gt;" in str(whole.drawing)
     assert str(drawn(chain(400), output="y<b>").drawing).count("<g>") <= MOST_NODES
     assert drawn(b"no model", node="n1") is None

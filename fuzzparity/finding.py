@@ -67,6 +67,7 @@ def bucket_of(build: str, case: Case, verdict: Verdict) -> Bucket:
 
 
 SIDED = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM, Kind.ERROR_SPLIT, Kind.UNSTABLE, Kind.LOAD_ERROR})
+SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})  # of which a tolerance can be the last word
 
 
 @dataclass(frozen=True, slots=True)

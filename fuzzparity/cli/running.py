@@ -113,6 +113,7 @@ def explain(what: tuple[str, ...], policies: tuple[str, ...], json_to: str | Non
     from fuzzparity.commands import database, running
     from fuzzparity.report import text, validation
     from fuzzparity.report.known import standings_text
+    from fuzzparity.report.layout import pairs
 
     if len(what) == 1 and not given["torch_file"]:
         name = database.named_finding(what[0], path_text(given["corpus"]), or_corpus=bool(policies))
@@ -140,6 +141,7 @@ def explain(what: tuple[str, ...], policies: tuple[str, ...], json_to: str | Non
         live.print(text.explained_text(explained, result.facts.outputs))
         if result.known:
             live.print(standings_text(result.known))
+        live.print(pairs(text.replays(result.findings)))
     sys.exit(result.exit_code)
 
 

@@ -16,14 +16,12 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import FuzzparityError, InvalidUsage
-from fuzzparity.finding import Finding, Stage
+from fuzzparity.finding import SIZED, Finding, Stage
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.oracle.regions import region_of
 from fuzzparity.report.needed import Needed, needed_of
-from fuzzparity.verdict import Grade, Judgement, Kind, Verdict
-
-SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})
+from fuzzparity.verdict import Grade, Judgement, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from rich.text import Text
 from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import Payload, Recheck
 from fuzzparity.explain.records import Examined
-from fuzzparity.finding import Finding, Suspect
-from fuzzparity.known import Told
+from fuzzparity.finding import SIZED, Finding, Suspect
+from fuzzparity.known import FILE, Told
 from fuzzparity.probe.latency import ProbeRow
 from fuzzparity.report.clean import printable
 from fuzzparity.report.explanation import explanation
@@ -35,7 +35,7 @@ from fuzzparity.report.layout import milliseconds, pairs, size
 from fuzzparity.report.needed import needed_for, needed_of
 from fuzzparity.report.plain import SCHEMA, as_plain_execution, finding_object, result_object
 from fuzzparity.report.records import CampaignResult
-from fuzzparity.verdict import Judgement, as_plain
+from fuzzparity.verdict import Judgement, Verdict, as_plain
 
 
 class Explained(Protocol):
@@ -85,12 +85,27 @@ def _explanation(
     return explanation(
         name,
         examined.case,
-        examined.judgement,
+        _as_blamed(examined.judgement, findings),
         outputs or _outputs(examined.judgement),
         expected=examined.expected,
         actual=examined.actual,
         findings=findings,
     )
+
+
+def _as_blamed(judgement: Judgement, findings: Sequence[Finding]) -> Judgement:
+    """Return a judgement with what its findings have learned since: blame, how it is known, what the error looks like.
+
+    There is a finding for each verdict, or none at all.
+    """
+    if len(findings) != len(judgement.verdicts):
+        return judgement
+    return replace(judgement, verdicts=tuple(map(_blamed, judgement.verdicts, findings)))
+
+
+def _blamed(verdict: Verdict, finding: Finding) -> Verdict:
+    known = finding.verdict
+    return replace(verdict, blame=known.blame, attribution=known.attribution, looks_like=known.looks_like)
 
 
 def _outputs(judgement: Judgement) -> list[str]:
@@ -117,7 +132,7 @@ def _of_input(item: Explained, result: CampaignResult) -> dict[str, Any]:
         return {**_agreement(judgement), "input": item.name, "others": []}
     index = judgement.verdicts.index(worst)
     finding = item.findings[index]
-    here = replace(finding, verdict=replace(worst, blame=finding.verdict.blame), realism=judgement.realism)
+    here = replace(finding, verdict=_blamed(worst, finding), realism=judgement.realism)
     others = [other.finding_id for other in item.findings if other is not finding]
     is_new = finding.finding_id in result.new_ids
     examined, outputs = item.examined, result.facts.outputs
@@ -164,12 +179,21 @@ def payload_text(payload: Payload, path: Path) -> RenderableType:
         findings=(finding,),
         executed=payload.facts.outputs if payload.facts is not None else (),
     )
-    lines = [("corpus", str(path)), ("stage", f"{finding.stage.value}, {finding.hits} hit(s)")]
+    lines = _next_steps(finding)
+    lines += [("corpus", str(path)), ("stage", f"{finding.stage.value}, {finding.hits} hit(s)")]
     lines += [("came from", f"{payload.lineage.origin} {', '.join(payload.lineage.mutators)}".strip())]
     lines += [("runs on", payload.environment.line)] if payload.environment is not None else []
     lines += [("later", later)] if (later := rechecks_text(payload.rechecks)) else []
     lines += [("note", finding.note)] if finding.note else []
     return Group(told, pairs(lines))
+
+
+def _next_steps(finding: Finding) -> list[tuple[str, str]]:
+    """Return what to do with a stored finding next."""
+    name = finding.finding_id
+    steps = [("again", f"fuzzparity replay {name}" + (f", or python {finding.path}/repro.py" if finding.path else ""))]
+    steps += [("tolerance", f"fuzzparity explain {name} --policy ...")] if finding.verdict.kind in SIZED else []
+    return [*steps, ("as known", f"fuzzparity finding show {name} prints the entry for {FILE}")]
 
 
 def payload_object(payload: Payload) -> dict[str, Any]:

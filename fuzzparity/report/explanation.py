@@ -18,9 +18,12 @@ from fuzzparity.finding import Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
+from fuzzparity.report.grounds import grounds
 from fuzzparity.report.known import known_text
 from fuzzparity.report.needed import Needed, needed_for
-from fuzzparity.verdict import Comparison, Evidence, Judgement, Kind, Measure, Verdict
+from fuzzparity.verdict import Comparison, Judgement, Kind, Measure, Verdict
+
+_NAME_COLUMNS = 14  # two before, the longest name, two after
 
 
 def explanation(
@@ -56,8 +59,13 @@ def explanation(
     return Group(*parts, Text(""))
 
 
-def _line(name: str, text: str) -> Text:
-    return Text(f"  {name:<10}", style="dim").append(printable(text), style="not dim")
+def _line(name: str, text: str) -> RenderableType:
+    """Return a name and what is said of it, which stays in its column where it is long."""
+    line = Table.grid()
+    line.add_column(width=_NAME_COLUMNS, no_wrap=True, style="dim")
+    line.add_column(overflow="fold")
+    line.add_row(Text(f"  {name}"), Text(printable(text)))
+    return line
 
 
 def _outputs_table(outputs: Sequence[str], comparisons: Sequence[Comparison]) -> RenderableType:
@@ -94,24 +102,7 @@ def _verdict_lines(verdict: Verdict, least: Needed | None = None) -> list[Render
         lines.append(("until then", verdict.attribution.workaround))
     tolerance = least.text if least is not None else passing_tolerance(verdict.comparison)
     lines += [("tolerance", tolerance)] if tolerance else []
-    lines += [("evidence", text) for text in _evidence(verdict.evidence)]
+    lines += [("evidence", text) for text in grounds(verdict)]
     told = advice(verdict)
     lines += [("advice", told)] if told else []
     return [_line(name, text) for name, text in lines]
-
-
-def _evidence(evidence: Evidence | None) -> list[str]:
-    if evidence is None:
-        return []
-    lines = []
-    if evidence.torch_distance is not None and evidence.ort_distance is not None:
-        lines.append(
-            f"{evidence.source}: torch is {evidence.torch_distance:.3g} and ORT {evidence.ort_distance:.3g} from the "
-            f"exact answer"
-        )
-    else:
-        lines.append(f"arbiter: {evidence.source}")
-    lines += [f"the exact answer moves by {move:.3g} under {test}" for test, move in evidence.moves.items()]
-    if evidence.far_sides:
-        lines.append(f"beyond every move: {', '.join(evidence.far_sides)} ({evidence.draws} draws)")
-    return lines + ([evidence.note] if evidence.note else [])

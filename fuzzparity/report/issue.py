@@ -22,6 +22,7 @@ from fuzzparity.report.content import (
     headline,
     said,
 )
+from fuzzparity.report.grounds import grounds
 from fuzzparity.report.literal import array_literal, needs_ml_dtypes
 from fuzzparity.verdict import Kind
 
@@ -115,23 +116,14 @@ def evidence_lines(content: ReproducerContent, is_private: bool = False) -> list
     """Return what the verdict rests on, a line each."""
     verdict = content.finding.verdict
     lines = []
-    comparison, evidence = verdict.comparison, verdict.evidence
-    if comparison is not None:
+    comparison = verdict.comparison
+    if comparison is not None and comparison.kind is not Kind.NUMERIC:
         lines.append(f"error ratio {comparison.error_ratio:.3g} (largest error over allowed error)")
-        if not is_private:
-            lines.append(f"largest absolute error {comparison.max_abs:.3g}, {comparison.scaled:.3g} of the scale")
-        if comparison.compared:
-            lines.append(f"{comparison.differing} of {comparison.compared} elements differ")
-        if comparison.detail:
-            lines.append(comparison.detail)
-    if evidence is not None:
-        lines.append(f"arbiter: {evidence.source}, {evidence.draws} draws")
-        for side, distance in (("torch", evidence.torch_distance), ("ORT", evidence.ort_distance)):
-            if distance is not None:
-                lines.append(f"{side} is {distance:.3g} from the exact answer")
-        lines += [f"the exact answer moves by {move:.3g} under {test}" for test, move in evidence.moves.items()]
-        lines += [f"far from exact: {', '.join(evidence.far_sides)}"] if evidence.far_sides else []
-        lines += [evidence.note] if evidence.note else []
+    lines += grounds(verdict, is_private=is_private)
+    if comparison is not None and comparison.compared:
+        lines.append(f"{comparison.differing} of {comparison.compared} elements differ")
+    if comparison is not None and comparison.detail:
+        lines.append(comparison.detail)
     lines += [f"the error looks like: {text}" for text in verdict.looks_like]
     lines += known_by(verdict)
     if verdict.attribution is not None and verdict.attribution.workaround:

@@ -31,6 +31,7 @@ from fuzzparity.finding import Finding
 from fuzzparity.known import FILE, Told
 from fuzzparity.report.advice import known_by
 from fuzzparity.report.cells import duration, fields, milliseconds, shapes_text, size_text, sparkline, table_of, text
+from fuzzparity.report.grounds import evidence_grounds
 from fuzzparity.report.known import (
     entry_to_paste,
     known_mark,
@@ -41,7 +42,7 @@ from fuzzparity.report.known import (
 )
 from fuzzparity.report.needed import needed_of
 from fuzzparity.report.plain import finding_object
-from fuzzparity.verdict import Evidence, as_plain
+from fuzzparity.verdict import as_plain
 
 _GRADE_STYLES = {"bug": "bold red", "contract": "yellow", "tie": "cyan", "inherent": "dim", "note": "dim"}
 _SHOWN_VALUES = 8
@@ -117,7 +118,7 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         if comparison and comparison.compared
         else "",
         "detail": comparison.detail if comparison else "",
-        "evidence": _evidence(verdict.evidence),
+        "evidence": "; ".join(evidence_grounds(verdict)),
         "input": _case_line(payload.case),
         "lineage": _lineage(payload.lineage.origin, payload.lineage.mutators, payload.lineage.parents),
         "hits": f"{finding.hits:,}, first after {finding.first_seen_seconds:.1f} s",
@@ -374,20 +375,6 @@ def _execution(execution: Execution | None) -> str:
         return f"{execution.status.value} at {execution.phase}: {execution.refusal.said}"
     how = f" by signal {execution.signal}" if execution.signal else ""
     return f"{execution.status.value}{how} at {execution.phase}"
-
-
-def _evidence(evidence: Evidence | None) -> str:
-    if evidence is None:
-        return ""
-    distances = [
-        f"{side} {distance:.3g} from exact"
-        for side, distance in (("torch", evidence.torch_distance), ("ORT", evidence.ort_distance))
-        if distance is not None
-    ]
-    moves = [f"{name} moves it by {move:.3g}" for name, move in evidence.moves.items()]
-    far = [f"far: {', '.join(evidence.far_sides)}"] if evidence.far_sides else []
-    parts = [evidence.source, *distances, *moves, *far, *([evidence.note] if evidence.note else [])]
-    return "; ".join(parts)
 
 
 def _lineage(origin: str, mutators: Iterable[str], parents: Iterable[str]) -> str:

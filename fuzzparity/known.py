@@ -109,6 +109,21 @@ class Ledger:
         return told
 
 
+_STRONGEST = (Standing.SHOWS_AGAIN, Standing.SHOWS, Standing.GONE, Standing.EXPIRED)  # what one build says first
+
+
+def together(told: Iterable[Told]) -> tuple[Told, ...]:
+    """Return what became of the entries on several builds or targets: what shows on one of them shows."""
+    by_entry: dict[tuple[str, str], Told] = {}
+    for item in told:
+        key = (item.issue.file, item.issue.name)
+        other = by_entry.get(key, item)
+        first, second = sorted((other, item), key=lambda one: _STRONGEST.index(one.standing))
+        ids = first.finding_ids + (second.finding_ids if first.standing is second.standing else ())
+        by_entry[key] = replace(first, finding_ids=tuple(dict.fromkeys(ids)))
+    return tuple(by_entry.values())
+
+
 def read_ledger(folders: Iterable[str | Path] = (), files: Sequence[str | Path] = ()) -> Ledger:
     """Read the ledger beside a target, in the first of `folders` that has one, and further files that were named.
 

@@ -13,6 +13,7 @@ from fuzzparity.campaign.loop import Campaign
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
 from fuzzparity.errors import InvalidTarget
+from fuzzparity.known import together
 from fuzzparity.report.records import BuildRun, CampaignResult
 
 
@@ -86,6 +87,8 @@ def _merged(results: list[CampaignResult]) -> CampaignResult:
         interrupted_by=results[-1].interrupted_by,
         notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
         probe=tuple(row for result in results for row in result.probe),
+        known=together(item for result in results for item in result.known),
+        rechecks=tuple(dict.fromkeys(item for result in results for item in result.rechecks)),
     )
 
 

@@ -119,6 +119,7 @@ json_option = click.option(
 def target_of(given: dict[str, Any]) -> TargetOptions:
     """Take the options of a target out of what click gives; InvalidUsage when no target, or two, are named."""
     from fuzzparity.campaign.options import TargetOptions
+    from fuzzparity.known import read_ledger
 
     names = "target onnx torch_file seeds providers provider_options device dtypes corpus crashes known debug".split()  # noqa: SIM905
     options = TargetOptions(**{name: given.pop(name) for name in names})
@@ -126,6 +127,7 @@ def target_of(given: dict[str, Any]) -> TargetOptions:
         raise InvalidUsage(
             "no target was given: name a folder, a file.py[:name] or module:name, or use --torch and --onnx"
         )
+    read_ledger((), options.known)  # one that is wrong is told before anything is loaded
     if options.target and options.torch_file:
         raise InvalidUsage(f"both a target ({options.target}) and --torch {options.torch_file} were given; give one")
     return options

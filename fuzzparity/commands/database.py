@@ -17,7 +17,7 @@ from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import Became, CaseView, CorpusView, Merged, Payload, ProbeEntry, Statistics, StatusView
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.finding import Finding
-from fuzzparity.known import Ledger, Told, read_ledger
+from fuzzparity.known import Ledger, Told, read_ledger, together
 
 HOMES = (Path("corpora"), Path(".fuzzparity"))  # where campaigns put a corpus, seen from the working directory
 FILE = "corpus.sqlite"
@@ -137,7 +137,7 @@ def standings(what: str | None = None, known: Sequence[str] = ()) -> list[Told]:
     for path in _chosen(what):
         with Corpus.open(path, read_only=True) as corpus:
             told += stored_standings(corpus, ledger_of(corpus, known))
-    return told
+    return list(together(told))
 
 
 def stored_standings(corpus: CorpusReader, ledger: Ledger) -> list[Told]:

@@ -19,7 +19,7 @@ from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import Recheck
 from fuzzparity.errors import CorpusError
 from fuzzparity.finding import Finding, Stage, Suspect
-from fuzzparity.known import Ledger, Told, read_ledger
+from fuzzparity.known import Ledger, Told, read_ledger, together
 from fuzzparity.verdict import Grade
 
 
@@ -118,7 +118,7 @@ def replayed(outcomes: Sequence[_Outcome], files: Sequence[str]) -> tuple[list[F
         {"shows": present, "gone": gone}.get(str(outcome.state), []).append(outcome.finding)
         marked.append(ledger.marked(outcome.finding))
     told = [item for ledger, present, gone in by_ledger.values() for item in ledger.standings(present, gone)]
-    return marked, told
+    return marked, list(together(told))
 
 
 def _ledgers(ids: set[str], files: Sequence[str]) -> dict[str, Ledger]:

@@ -44,7 +44,8 @@ def explanation(
     parts: list[RenderableType] = [Text(printable(f"{name}: {judgement.kind.value}"), style="bold")]
     parts.append(_line("input", f"{case!r}, {judgement.realism.value}"))
     parts += [_line("torch", said(expected))] if expected is not None else []
-    parts += [_line("ORT", said(actual))] if actual is not None else []
+    other = "exporter" if judgement.kind is Kind.EXPORT_ERROR else "ORT"  # there is nothing that ORT could open
+    parts += [_line(other, said(actual))] if actual is not None else []
     if judgement.comparisons:
         parts.append(_outputs_table(outputs, judgement.comparisons))
     parts += [_line("metric", _measured(one)) for one in judgement.measures]

@@ -5,7 +5,7 @@ import pytest
 
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.finding import Bucket, Finding, Stage, Where
-from fuzzparity.known import MATCHERS, Ledger, Standing, parse, read_ledger
+from fuzzparity.known import MATCHERS, Ledger, Standing, Told, parse, read_ledger, together
 from fuzzparity.verdict import Attribution, Grade, Kind, Realism, Verdict
 
 HEADLINE = "y: ORT is 0.24 off torch at [0, 7]; the exact answer sides with torch"
@@ -126,6 +126,16 @@ def test_what_became_of_each_entry_is_told():
     assert ledger.marked(fixed).known.is_fixed
     assert not ledger.marked(fixed).is_silent
     assert ledger.standings([FINDING], [FINDING])[0].standing is not Standing.GONE  # it shows elsewhere
+
+
+def test_what_shows_on_one_build_shows():
+    one = issue('output = "y"')
+    shows, gone = (Told(one, standing, (name,)) for standing, name in ((Standing.SHOWS, "a"), (Standing.GONE, "b")))
+    for told in ([shows, gone], [gone, shows], [gone, shows, shows]):
+        assert together(told) == (shows,)
+    assert together([shows, Told(one, Standing.SHOWS, ("c", "a"))])[0].finding_ids == ("a", "c")
+    other = issue('output = "y"', name="other")
+    assert len(together([shows, Told(other, Standing.EXPIRED)])) == 2
 
 
 def test_every_matcher_is_known_to_the_command_that_prints_an_entry():

@@ -169,6 +169,7 @@ def shape_counts(corpus: CorpusReader, limit: int) -> tuple[tuple[ShapeCount, ..
     return counts, total
 
 
+@rows.reading("the values of cases")
 def value_ranges(corpus: CorpusReader, max_cases: int, max_bytes: int) -> tuple[tuple[ValueRange, ...], int]:
     """Return which values each input held, over the newest cases that fit, and how many cases were read."""
     found = corpus._rows("select digest, bytes from cases order by rowid desc limit ?", [max_cases])
@@ -206,6 +207,7 @@ def _joined(items: Sequence[ValueRange]) -> ValueRange:
     )
 
 
+@rows.reading("campaigns and environments")
 def places_of(corpus: CorpusReader) -> tuple[Place, ...]:
     """Return the environments that campaigns ran in, the last one first."""
     found = corpus._rows(
@@ -216,6 +218,7 @@ def places_of(corpus: CorpusReader) -> tuple[Place, ...]:
     return tuple(Place(str(row["line"]), int(row["campaigns"]), int(row["executions"] or 0)) for row in found)
 
 
+@rows.reading("campaigns and snapshots")
 def course(corpus: CorpusReader, points: int) -> tuple[tuple[Moment, ...], tuple[Sighting, ...]]:
     """Return how the corpus grew, in about `points` moments, and when each finding was first seen."""
     starts: dict[str, float] = {}

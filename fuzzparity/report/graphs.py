@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from markupsafe import Markup
@@ -64,6 +65,7 @@ def drawn(model: bytes, node: str = "", output: str = "", place: int | None = No
     return None
 
 
+@lru_cache(maxsize=2)  # one build has many findings
 def _graphs(model: bytes) -> list[tuple[list[Node], list[str]]]:
     """Return nodes and outputs of the main graph and of every body, constants folded into their readers."""
     import onnx

@@ -48,7 +48,8 @@ def plane_of(
     """Return what to show of two outputs; None when shapes differ, nothing is there, or it is no number."""
     if expected.shape != actual.shape or expected.size == 0 or not (_is_number(expected) and _is_number(actual)):
         return None
-    if worst is None or len(worst) != expected.ndim or any(i >= n for i, n in zip(worst, expected.shape, strict=True)):
+    is_place = worst is not None and len(worst) == expected.ndim
+    if worst is None or not is_place or not all(0 <= i < n for i, n in zip(worst, expected.shape, strict=True)):
         worst = _worst(error_of(wide(expected), wide(actual), where))
     axes = chosen_axes(expected.shape)
     cut = tuple(slice(None) if axis in axes else index for axis, index in enumerate(worst))

@@ -20,6 +20,8 @@ from fuzzparity.verdict import GRADES
 
 MOST_DOTS = 1500  # of one chart: about 150 kB
 MOST_ROWS = 40  # of the table of probed cases
+_MOST_SECONDS = 1e9  # 30 years
+_MOST_SIZE = 1 << 63  # numpy has none larger; a stranger's database may claim any
 _KEYS = {"agree": "agree", "rejected": "both refuse", "differ": "differ (any grade)"}
 
 
@@ -146,7 +148,8 @@ def _dot_title(names: list[str], x: int, y: int, tally: Mapping[str, int]) -> st
 
 def _size(item: ShapeCount, place: tuple[str, int]) -> int | None:
     shape = item.shapes.get(place[0], ())
-    return shape[place[1]] if place[1] < len(shape) else None
+    size = shape[place[1]] if place[1] < len(shape) else -1
+    return size if 0 <= size <= _MOST_SIZE else None
 
 
 def _findings(known: Knowledge) -> Chart | None:
@@ -187,11 +190,11 @@ def _unit(seconds: float) -> tuple[float, str]:
 def _latency(probes: tuple[ProbeEntry, ...]) -> Chart | None:
     dots = []
     for item in probes:
-        elements = float(sum(math.prod(shape) for shape in item.shapes.values()))
+        elements = float(min(max(1, sum(math.prod(shape) for shape in item.shapes.values())), _MOST_SIZE))
         for side, seconds in (("torch", item.torch_p50_seconds), ("ort", item.ort_p50_seconds)):
-            if seconds and math.isfinite(seconds):
+            if seconds and 0 < seconds < _MOST_SECONDS:
                 title = f"{shapes_text(item.shapes)}: {milliseconds(seconds)}"
-                dots.append(Dot(max(elements, 1.0), seconds * 1000, side, 4.5, title))
+                dots.append(Dot(elements, seconds * 1000, side, 4.5, title))
     if not dots:
         return None
     axes = charts.decades([dot.x for dot in dots]), charts.decades([dot.y for dot in dots])

@@ -2,6 +2,7 @@ import dataclasses
 import io
 import json
 import re
+import sqlite3
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,7 @@ from fuzzparity.commands import reporting
 from fuzzparity.contract import Build, Contract, Dim, InputContract, TargetFacts
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
-from fuzzparity.errors import InvalidUsage
+from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.execution import ORT, TORCH, Environment, Execution, Status
 from fuzzparity.finding import Confirmation, Suspect, bucket_of
 from fuzzparity.report.html import html_report, write_html
@@ -159,6 +160,26 @@ def test_hostile_names_stay_text(tmp_path, twin):
     assert "<script>alert(1)</script>" in page.text
     assert "49" not in page.text.partition("{{")[0]
     assert reporting.default_path("../a b/<x>\n").name == "report-___a_b__x__.html"
+
+
+def test_absurd_figures_of_a_strangers_database_are_an_error_or_left_out(tmp_path, twin):
+    path = make_corpus(tmp_path / "c.sqlite", twin)
+    with sqlite3.connect(path) as db:
+        shapes = json.dumps({"x": [10**400, -5]})
+        db.execute("update cases set shapes = ? where rowid = 1", (shapes,))
+        db.execute("update findings set verdict = replace(verdict, '[1, 2, 3]', '[-1, -2, 99]')")
+        db.execute(
+            "insert into probes (campaign_id, build_digest, environment_digest, at, seconds, case_digest, shapes, "
+            "torch_p50_seconds, ort_p50_seconds, ratio, details) "
+            "values ('c', 'b', 'e', '', 1.0, 'd', ?, -1.0, 1e308, 2.0, '{}')",
+            (shapes,),
+        )
+    Page(html_report(reporting.knowledge(str(path))))
+    with sqlite3.connect(path) as db:
+        db.execute("update snapshots set corpus_size = 'many', seconds = 'x'")
+    db.close()
+    with pytest.raises(CorpusError, match="cannot be read"):
+        reporting.knowledge(str(path))
 
 
 def test_the_command_writes_a_page_and_prints_its_path(tmp_path, twin, monkeypatch, capsys):

@@ -20,9 +20,13 @@ TRACED = "traced module"
 REFERENCE = "ONNX reference"
 UNOPTIMIZED = "ORT without optimization"
 OPTIMIZED = "ORT"  # at the target's own level, again and alone
+PLAIN = "ORT with default settings"  # at the target's own level, on one thread
+OTHER_CAPTURED = "program that the other exporter captures"
 OTHER_EXPORTER = "other exporter"
 UNSIMPLIFIED = "export with optimize=False"
 FRESH_EXPORT = "fresh export"
+FRESH_TRACED = "fresh export by torchscript"
+WEIGHTS = "weights"  # no vote: whether the module's stand in a given file
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +38,28 @@ class Votes:
     passes: tuple[str, ...] = ()  # the smallest set of passes whose absence heals
     op: str = ""  # the first node at which the kernel leaves the reference
     node: str = ""
+    settings: tuple[str, ...] = ()  # of the session, each in words, without which ORT gives torch's answer
 
     def of(self, arbiter: str) -> str:
         """Return the side with which an arbiter agrees; "" for no vote."""
         return next((t.sides_with for t in self.statements if t.arbiter == arbiter), "")
 
+    def said(self, arbiter: str) -> str:
+        """Return what an arbiter said in words, "" where it was not asked."""
+        return next((t.said for t in self.statements if t.arbiter == arbiter), "")
+
+    @property
+    def healing_export(self) -> str:
+        """Return the exporter whose fresh export gives torch's answer, "" where none was seen to."""
+        found = {"torchscript": FRESH_TRACED, "dynamo": FRESH_EXPORT}
+        return next((name for name, arbiter in found.items() if self.of(arbiter) == TORCH), "")
+
 
 def decide(votes: Votes) -> tuple[str, str]:
     """Return (blame, how it is known)."""
+    if votes.of(PLAIN) == TORCH:
+        without = " and ".join(votes.settings) or "the session's settings"
+        return "precision", f"without {without}, all else equal, ORT gives torch's answer"
     captured = votes.of(CAPTURED) or votes.of(TRACED)
     if captured == ORT:
         name = CAPTURED if votes.of(CAPTURED) else TRACED
@@ -72,7 +90,7 @@ def decide(votes: Votes) -> tuple[str, str]:
         return _kernel(votes, "run alone on the same values, this node differs from the ONNX reference")
     if votes.of(UNSIMPLIFIED) == TORCH:
         return "export", "exported with optimize=False it is healed: the exporter's own simplification is wrong"
-    if votes.is_given and votes.of(FRESH_EXPORT) == TORCH and votes.of(UNOPTIMIZED) == ORT:
+    if votes.is_given and votes.healing_export and votes.of(UNOPTIMIZED) == ORT:
         return "onnx_file", _given_text(votes)
     return "unknown", "the arbiters leave more than one part: " + said_of(votes.statements)
 
@@ -85,8 +103,11 @@ def _kernel(votes: Votes, how: str) -> tuple[str, str]:
 
 
 def _given_text(votes: Votes) -> str:
-    text = "the ONNX reference gives ORT's answer: the given file means something else than the module"
-    return f"{text}; exporting again heals it" if votes.of(FRESH_EXPORT) == TORCH else text
+    text = "the given file means something else than the module"
+    if votes.of(REFERENCE) == ORT:
+        text = f"the ONNX reference gives ORT's answer: {text}"
+    text = f"{text}; exporting again heals it" if votes.healing_export else text
+    return f"{text}; {votes.said(WEIGHTS)}" if votes.said(WEIGHTS) else text
 
 
 def said_of(statements: Sequence[Statement]) -> str:
@@ -107,8 +128,10 @@ def workaround(blame: str, votes: Votes, costs: Mapping[str, float]) -> str:
         return f"the other exporter gives torch's answer{_cost(costs, 'other')}"
     if part == "export" and votes.of(UNSIMPLIFIED) == TORCH:
         return f"Export(optimize=False){_cost(costs, 'unsimplified')}"
-    if part == "onnx_file" and votes.of(FRESH_EXPORT) == TORCH:
-        return "export the module again"
+    if part == "onnx_file" and votes.healing_export:
+        return f"export the module again (by {votes.healing_export})"
+    if part == "precision" and votes.settings:
+        return f"drop {' and '.join(votes.settings)} from Ort(...)"
     if part == "kernel" and detail:
         return f"avoid {detail} on such inputs, or compute this part in torch"
     return ""

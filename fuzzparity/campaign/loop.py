@@ -398,8 +398,9 @@ class Campaign:
         if self._counters.faults:
             return 3
         seen, new = self._findings(self._docket.findings), self._docket.new_ids
-        if any(f.reproduced and f.known is not None and f.known.is_fixed for f in seen):
-            return 1  # said to be fixed: it fails, new to this corpus or not
+        is_back = any(f.reproduced and f.known is not None and f.known.is_fixed for f in seen)
+        if is_back and self._options.fail_on:  # said to be fixed: it fails, new to this corpus or not
+            return 1
         told = [f for f in seen if f.finding_id in new and f.reproduced and not f.is_silent]
         if any(rule.matches(finding) for finding in told for rule in self._options.fail_on):
             return 1

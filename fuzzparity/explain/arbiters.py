@@ -44,6 +44,18 @@ class Bench:
         """Return the session options that are tested."""
         return self._target.ort
 
+    @functools.cached_property
+    def settings(self) -> tuple[str, ...]:
+        """Return, in words, the settings of the session that may change an answer and are not ORT's own defaults."""
+        ort = self.ort
+        return (*(f"config {key!r}" for key in ort.config), *(["threads"] if (ort.threads or 1) > 1 else []))
+
+    def without(self, settings: tuple[str, ...]) -> Ort:
+        """Return the session options that are tested, less some of their `settings`."""
+        ort = self.ort
+        config = {key: value for key, value in ort.config.items() if f"config {key!r}" not in settings}
+        return replace(ort, config=config, threads=None if "threads" in settings else ort.threads)
+
     @property
     def is_given(self) -> bool:
         """Tell whether the ONNX file was given."""
@@ -98,6 +110,16 @@ class Bench:
         from fuzzparity.blame.reference import run_reference
 
         return self._alone(lambda: run_reference(self._proto(), self.feeds), "reference")
+
+    def weights(self) -> str:
+        """Say whether the given file holds the module's weights; "" where there are none to compare."""
+        from fuzzparity.sides.weights import compared_weights
+
+        answer = self._run(lambda announcer, send: compared_weights(self._context.loaded.module, self._proto()))
+        if isinstance(answer, Exit) or not answer.count:
+            return ""
+        is_whole = answer.found == answer.count
+        return f"it holds all {answer.count} weights of the module" if is_whole else str(answer.text)
 
     def exported_again(self, export: Export) -> Execution:
         """Export the module with other options and run ORT on that."""

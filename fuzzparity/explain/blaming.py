@@ -91,16 +91,20 @@ class _Inquiry:
         self._said: dict[str, Statement] = {}
         self._passes: tuple[str, ...] = ()
         self._node: tuple[str, str] | None = None
+        self._settings: tuple[str, ...] = ()
         self.costs: dict[str, float] = {}
 
     def votes(self) -> Votes:
         """Return all that was said."""
         op, node = self._node or ("", "")
-        return Votes(tuple(self._said.values()), self._bench.is_given, self._passes, op, node)
+        return Votes(tuple(self._said.values()), self._bench.is_given, self._passes, op, node, self._settings)
 
     def ask_all(self) -> None:
         """Ask in an order in which a clear answer comes early."""
         bench = self._bench
+        if bench.settings and self._ask(words.PLAIN, lambda: bench.on_ort(bench.without(bench.settings))) == TORCH:
+            self._settings = self._healing_settings()
+            return
         if self._ask(words.UNOPTIMIZED, lambda: bench.on_ort(replace(bench.ort, optimization_level="none"))) == TORCH:
             self._bisect()
             return
@@ -113,6 +117,25 @@ class _Inquiry:
         if reference != TORCH and not bench.is_given:
             self._ask_export()
         elif reference != TORCH:
+            self._ask_file()
+
+    def _healing_settings(self) -> tuple[str, ...]:
+        """Return the one setting of the session whose absence heals, else all of them."""
+        bench = self._bench
+        for name in bench.settings if len(bench.settings) > 1 else ():
+            if self._sides(bench.on_ort(bench.without((name,)))) == TORCH:
+                return (name,)
+        return bench.settings
+
+    def _ask_file(self) -> None:
+        """Ask whether a given file holds the module's weights, and whether exporting again heals it.
+
+        The exporter that takes a tenth of a second is asked first, the one that takes seconds where that does not heal.
+        """
+        bench = self._bench
+        if self._has_time and (said := bench.weights()):
+            self._said[words.WEIGHTS] = Statement(words.WEIGHTS, "", said)
+        if self._ask(words.FRESH_TRACED, lambda: bench.exported_again(Export(exporter="torchscript"))) != TORCH:
             self._ask(words.FRESH_EXPORT, lambda: bench.exported_again(Export()))
 
     def _ask_capture(self) -> str:
@@ -133,6 +156,9 @@ class _Inquiry:
     def _ask_other_exporter(self) -> None:
         bench = self._bench
         other = "torchscript" if bench.exporter == "dynamo" else "dynamo"
+        # capture is a fifth of what dynamo takes: what it refuses or gets wrong is not exported to be told so again
+        if other == "dynamo" and self._ask(words.OTHER_CAPTURED, bench.captured) != TORCH:
+            return
         self._ask(words.OTHER_EXPORTER, lambda: bench.exported_again(Export(exporter=other)))
 
     def _bisect(self) -> None:

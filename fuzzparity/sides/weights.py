@@ -1,7 +1,7 @@
 """Weights: whether the tensors of a module stand in an ONNX file, the first question when every seed differs.
 
 The idea: exporters transpose, reshape, split and join weights, so a weight stands in the file when its values do, in
-whatever order; batch norm folded into the layer before it is folded here too, and compared as it would then stand.
+whatever order; batch norm folded into the layer beside it is folded here too, and compared as it would then stand.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ class _Distance:
     largest: float
 
 
+@dataclass(frozen=True, slots=True)
+class WeightsAnswer:
+    """Answer how many of a module's weights, that could be told from others, stand in a file."""
+
+    text: str
+    found: int = 0
+    count: int = 0
+
+
 def same_weights_in(module: Any, path: Path) -> str:
     """Answer in one sentence whether a module and the ONNX file of a build hold the same weights."""
     return same_weights(module, onnx.load(str(path)))
@@ -42,26 +51,33 @@ def same_weights_in(module: Any, path: Path) -> str:
 
 def same_weights(module: Any, model: onnx.ModelProto) -> str:
     """Answer in one sentence whether a module and an ONNX file hold the same weights."""
+    return compared_weights(module, model).text
+
+
+def compared_weights(module: Any, model: onnx.ModelProto) -> WeightsAnswer:
+    """Look for each weight of a module in an ONNX file; a count of 0 says that there was nothing to compare."""
     state = {name: array for name, array in _floats_of(module) if _tells(array)}
     stored = dict(_stored(model))
     if not state:
-        return "the module has no weights of its own that could be looked for in the ONNX file"
+        return WeightsAnswer("the module has no weights of its own that could be looked for in the ONNX file")
     if not stored:
         quantized = any(tensor.data_type in _INTEGERS for tensor in model.graph.initializer)
         kind = "only quantized weights" if quantized else "no weights"
-        return f"the ONNX file holds {kind}: they cannot be compared with the module's"
+        return WeightsAnswer(f"the ONNX file holds {kind}: they cannot be compared with the module's")
     values = _Values(stored)
     missing = [name for name, array in state.items() if not values.hold(array)]
-    missing = [name for name in missing if name not in _folded(module, set(missing), stored)]
+    folded = _folded(module, set(missing), stored) if missing else set()
+    missing = [name for name in missing if name not in folded]
     found = len(state) - len(missing)
     text = f"{found} of {len(state)} weights of the module stand in the ONNX file"
     if not missing:
-        return f"{text}: these are the same weights; the difference is in what is computed with them, or in the inputs"
+        text += ": these are the same weights; the difference is in what is computed with them, or in the inputs"
+        return WeightsAnswer(text, found, len(state))
     distances = [item for name in missing if (item := _nearest(name, state[name], stored)) is not None]
     far = sorted(distances, key=lambda item: (item.name != item.other, state[item.name].ndim < 2))[:_MOST_NAMED]
     words = ", ".join(f"{item.name} differs by up to {item.largest:.2g}" for item in far)
     words = words or f"nothing like {', '.join(missing[:_MOST_NAMED])} is in it"
-    return f"{text}; {words}: was it exported from another training?"
+    return WeightsAnswer(f"{text}; {words}: was it exported from another training?", found, len(state))
 
 
 def _floats_of(module: Any) -> Iterator[tuple[str, Array]]:
@@ -117,39 +133,89 @@ class _Values:
 
 
 def _folded(module: Any, missing: set[str], stored: dict[str, Array]) -> set[str]:
-    """Return the missing weights that stand in the file with batch norm folded into the layer before it."""
+    """Return the missing weights that stand in the file with batch norm folded into a layer or into two vectors."""
     found: set[str] = set()
     if not isinstance(module, torch.nn.Module):
         return found
-    state, parts = state_of(module), list(module.named_modules())
-    for place, (norm, part) in enumerate(parts):
+    parts = list(module.named_modules())
+    for place, (name, part) in enumerate(parts):
         if not isinstance(getattr(part, "running_var", None), torch.Tensor):
             continue
-        wanted = f"{norm}." if norm else ""
-        for layer in (f"{name}." for name, _ in reversed(parts[:place]) if f"{name}.weight" in state):
-            weight = to_array(state[f"{layer}weight"]).astype(np.float64)
-            scale = _scale(state, wanted, float(getattr(part, "eps", 1e-5)))
-            if weight.ndim < 2 or weight.shape[0] != scale.size:
-                continue
-            if _is_near(weight * scale.reshape(-1, *[1] * (weight.ndim - 1)), stored):
-                found |= {name for name in missing if name.startswith((layer, wanted))}
+        scale, shift = _scale_and_shift(part)
+        own = {key for key in missing if key.startswith(f"{name}." if name else "")}
+        if _is_near(scale, stored) and _is_near(shift, stored):  # left as a product and a sum
+            found |= own
+            continue
+        # the layer before it first, from the nearest on; then the one behind it, whose inputs it scales
+        layers = [(layer, _scaled_outputs) for layer in reversed(parts[:place])]
+        layers += [(layer, _scaled_inputs) for layer in parts[place + 1 :]]
+        for (layer_name, layer), scaled in layers:
+            folded = scaled(layer, scale, shift)
+            if folded is not None and _is_near(folded[0], stored):
+                prefix = f"{layer_name}." if layer_name else ""
+                found |= {f"{prefix}weight"} | (own | {f"{prefix}bias"} if _is_near(folded[1], stored) else set())
                 break
-    return found
+    return found & missing
 
 
-def _scale(state: dict[str, torch.Tensor], norm: str, eps: float) -> Array:
-    variance = to_array(state[f"{norm}running_var"]).astype(np.float64)
-    weight = state.get(f"{norm}weight")
-    gain = to_array(weight).astype(np.float64) if weight is not None else np.ones_like(variance)
-    scale: Array = gain / np.sqrt(variance + eps)
-    return scale
+def _scale_and_shift(norm: Any) -> tuple[Array, Array]:
+    """Return what a batch norm multiplies with and adds, per channel."""
+    variance, mean = (to_array(tensor).astype(np.float64) for tensor in (norm.running_var, norm.running_mean))
+    gain, offset = (getattr(norm, name, None) for name in ("weight", "bias"))
+    scale = (to_array(gain).astype(np.float64) if gain is not None else 1.0) / np.sqrt(variance + float(norm.eps))
+    shift = (to_array(offset).astype(np.float64) if offset is not None else 0.0) - mean * scale
+    return scale, shift
+
+
+def _weight_and_bias(layer: Any, outputs: int | None = None) -> tuple[Array, Array] | None:
+    """Return those of a linear layer or a convolution, outputs first (transposed ones: inputs first, by group)."""
+    weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
+    if not isinstance(weight, torch.Tensor) or weight.ndim < 2 or not weight.is_floating_point():
+        return None
+    array = to_array(weight).astype(np.float64)
+    count = array.shape[0] if not getattr(layer, "transposed", False) else array.shape[1] * int(layer.groups)
+    if outputs not in (None, count):
+        return None
+    return array, to_array(bias).astype(np.float64) if isinstance(bias, torch.Tensor) else np.zeros(count)
+
+
+def _scaled_outputs(layer: Any, scale: Array, shift: Array) -> tuple[Array, Array] | None:
+    """Return weight and bias of a layer with the batch norm behind it folded in."""
+    found = _weight_and_bias(layer, scale.size)
+    if found is None:
+        return None
+    weight, bias = found
+    rest = [1] * (weight.ndim - 2)
+    if getattr(layer, "transposed", False):
+        groups = int(layer.groups)
+        parted = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
+        folded = (parted * scale.reshape(groups, 1, -1, *rest)).reshape(weight.shape)
+    else:
+        folded = weight * scale.reshape(-1, 1, *rest)
+    return folded, bias * scale + shift
+
+
+def _scaled_inputs(layer: Any, scale: Array, shift: Array) -> tuple[Array, Array] | None:
+    """Return weight and bias of a layer with the batch norm before it folded in, where every input is one channel."""
+    found = _weight_and_bias(layer)
+    if found is None or getattr(layer, "transposed", False) or found[0].shape[1] != scale.size:
+        return None
+    weight, bias = found
+    rest = [1] * (weight.ndim - 2)
+    moved = (weight * shift.reshape(1, -1, *rest)).reshape(weight.shape[0], -1).sum(1)
+    return weight * scale.reshape(1, -1, *rest), bias + moved
 
 
 def _is_near(wanted: Array, stored: dict[str, Array]) -> bool:
-    return any(
-        array.shape == wanted.shape and np.allclose(array.astype(np.float64), wanted, _FOLDED_RTOL, _FOLDED_ATOL)
-        for array in stored.values()
-    )
+    """Tell whether a tensor stands in the file up to rounding, in its own shape, another one, or transposed."""
+    for array in stored.values():
+        if array.size != wanted.size:
+            continue
+        forms = [array.reshape(wanted.shape)]
+        forms += [array.T] if wanted.ndim == 2 and array.shape == wanted.T.shape else []
+        if any(np.allclose(form.astype(np.float64), wanted, _FOLDED_RTOL, _FOLDED_ATOL) for form in forms):
+            return True
+    return False
 
 
 def _nearest(name: str, weight: Array, stored: dict[str, Array]) -> _Distance | None:

@@ -29,6 +29,9 @@ CAPTURE_RIGHT = {words.UNOPTIMIZED: "ort", words.CAPTURED: "torch"}
         (votes({**CAPTURE_RIGHT, words.REFERENCE: "torch"}), "unknown"),
         (votes({words.UNOPTIMIZED: "ort", words.REFERENCE: "ort"}, is_given=True), "onnx_file"),
         (votes({words.UNOPTIMIZED: "ort", words.FRESH_EXPORT: "torch"}, is_given=True), "onnx_file"),
+        (votes({words.UNOPTIMIZED: "ort", words.FRESH_TRACED: "torch"}, is_given=True), "onnx_file"),
+        (votes({words.PLAIN: "torch"}, settings=("threads",)), "precision"),
+        (votes({words.PLAIN: "ort", words.UNOPTIMIZED: "torch"}, passes=("A",)), "optimizer:A"),
         (votes({words.UNOPTIMIZED: "ort"}), "unknown"),
         (votes({}), "unknown"),
     ],
@@ -50,3 +53,17 @@ def test_the_other_exporter_is_a_workaround_only_where_it_was_seen_to_heal():
     healed = votes({words.OTHER_EXPORTER: "torch"})
     assert "other exporter" in workaround("export", healed, {})
     assert workaround("export", votes({words.OTHER_EXPORTER: "ort"}), {}) == ""
+
+
+def test_a_given_file_is_told_with_its_weights_and_the_exporter_that_heals_it():
+    statements = (
+        Statement(words.UNOPTIMIZED, "ort"),
+        Statement(words.REFERENCE, "ort"),
+        Statement(words.WEIGHTS, "", "it holds all 4 weights of the module"),
+        Statement(words.FRESH_TRACED, "torch"),
+    )
+    given = Votes(statements, is_given=True)
+    blame, how = decide(given)
+    assert blame == "onnx_file"
+    assert how.endswith("exporting again heals it; it holds all 4 weights of the module")
+    assert workaround(blame, given, {}) == "export the module again (by torchscript)"

@@ -73,3 +73,60 @@ def test_files_without_float_weights_are_said() -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones((2, 2), np.int8), "w"))
     assert "only quantized weights" in same_weights(Net(), model)
     assert "no weights of its own" in same_weights(nn.ReLU(), model)
+
+
+def trained(norm: nn.Module) -> nn.Module:
+    """Give a batch norm statistics and gains of its own."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for tensor in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
+            tensor.copy_(torch.rand_like(tensor) + 0.5)
+    return norm.eval()
+
+
+def holding(*tensors: torch.Tensor) -> onnx.ModelProto:
+    """Return a file that holds tensors under names that say nothing."""
+    arrays = [numpy_helper.from_array(t.detach().numpy(), f"t{i}") for i, t in enumerate(tensors)]
+    return onnx.helper.make_model(onnx.helper.make_graph([], "weights", [], [], arrays))
+
+
+def scale_and_shift(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+    return scale, norm.bias - norm.running_mean * scale
+
+
+def test_a_transposed_convolution_by_groups_is_folded_along_its_outputs() -> None:
+    layer, norm = nn.ConvTranspose2d(4, 6, 3, groups=2), trained(nn.BatchNorm2d(6))
+    scale, shift = scale_and_shift(norm)
+    first, second = layer.weight[:2] * scale[:3, None, None], layer.weight[2:] * scale[3:, None, None]
+    model = holding(torch.cat([first, second]), layer.bias * scale + shift)
+    assert same_weights(nn.Sequential(layer, norm), model).startswith("6 of 6")
+
+
+def test_a_linear_layer_is_found_folded_and_transposed() -> None:
+    layer, norm = nn.Linear(4, 6), trained(nn.BatchNorm1d(6))
+    scale, shift = scale_and_shift(norm)
+    model = holding((layer.weight * scale[:, None]).T.contiguous(), layer.bias * scale + shift)
+    assert same_weights(nn.Sequential(layer, norm), model).startswith("6 of 6")
+
+
+def test_a_batch_norm_in_front_of_a_layer_scales_its_inputs() -> None:
+    layer, norm = nn.Linear(4, 6), trained(nn.BatchNorm1d(4))
+    scale, shift = scale_and_shift(norm)
+    model = holding(layer.weight * scale, layer.bias + layer.weight @ shift)
+    assert same_weights(nn.Sequential(norm, layer), model).startswith("6 of 6")
+
+
+def test_a_batch_norm_may_be_left_as_a_product_and_a_sum() -> None:
+    norm = trained(nn.BatchNorm2d(5))
+    scale, shift = scale_and_shift(norm)
+    assert same_weights(nn.Sequential(norm), holding(scale.reshape(1, 5, 1, 1), shift)).startswith("4 of 4")
+
+
+def test_a_mean_that_was_folded_wrong_is_not_taken_for_the_same() -> None:
+    layer, norm = nn.Conv2d(3, 6, 3), trained(nn.BatchNorm2d(6))
+    scale, shift = scale_and_shift(norm)
+    model = holding(layer.weight * scale[:, None, None, None], layer.bias * scale + shift + 0.1)
+    said = same_weights(nn.Sequential(layer, norm), model)
+    assert said.startswith("1 of 6"), said
+    assert "running_mean" in said or "bias" in said

@@ -7,8 +7,10 @@ took for granted, that line is the place.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import onnx
 
@@ -41,10 +43,14 @@ def left_at(
     source = relative(event.source) if event.source else ""
     decision = _decision(eager, place) if first is not None else None
     guard = _guard(noted, source)
+    is_other_arm = bool(event.op) and all(event.op != one.op for one in captured)
+    branch = branch_line(event.source) if is_other_arm else ""
     if decision is not None:
         line, why = relative(decision.source), "a decision on a value that the capture froze"
     elif guard:
         line, why = guard, "a condition that the exporter took for granted"
+    elif branch:
+        line, why = relative(branch), "a condition on sizes, of which the capture kept the other arm"
     else:
         line, why = source, "the captured program gives another value here"
     nodes = [node for node in model.graph.node if source and source_of(origin_of(node).stack) == source]
@@ -54,7 +60,7 @@ def left_at(
         op, name, origin = node.op_type, node.name, origin_of(node)
     departs = f"; from {event.op} ({source}) on it computes something else" if event.op else ""
     how = f"born at {line}: {why}{departs}"
-    return Located(op, name, origin.fx_node, origin.module, "", line, how, is_guess=not (decision or guard))
+    return Located(op, name, origin.fx_node, origin.module, "", line, how, is_guess=not (decision or guard or branch))
 
 
 def _decision(eager: Sequence[Event], place: int) -> Event | None:
@@ -63,6 +69,27 @@ def _decision(eager: Sequence[Event], place: int) -> Event | None:
         if any(sign in event.op for sign in _DECISIONS):
             return event
     return None
+
+
+def branch_line(source: str) -> str:
+    """Return the "file:line" of the `if` that holds a line, or that returns before it; "" without one."""
+    file, _, number = source.rpartition(":")
+    try:
+        tree = ast.parse(Path(file).read_text())
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    line = int(number)
+    functions = [
+        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or 0)
+    ]
+    if not functions:
+        return ""
+    function = max(functions, key=lambda n: n.lineno)
+    found = [n for n in ast.walk(function) if isinstance(n, ast.If | ast.IfExp | ast.While) and n.lineno <= line]
+    holding = [n for n in found if line <= (n.end_lineno or 0)]
+    leaving = [n for n in found if isinstance(n, ast.If) and isinstance(n.body[-1], ast.Return | ast.Raise)]
+    chosen = holding or leaving
+    return f"{file}:{max(n.test.lineno for n in chosen)}" if chosen else ""
 
 
 def _noted(notes: Sequence[str]) -> list[str]:

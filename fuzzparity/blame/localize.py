@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fuzzparity.blame.cut import Part
 from fuzzparity.blame.nodes import onnx_eps
 from fuzzparity.blame.origins import Origin, origin_of
 from fuzzparity.blame.paired import Run, Step, container_of, inner_steps, pairs_of, steps
@@ -70,6 +71,8 @@ class Located:
     path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further places with an error of their own
     value: Array | None = field(default=None, repr=False, compare=False)  # torch's, at the place
+    part: Part | None = field(default=None, repr=False, compare=False)  # its nodes, on torch's values
+    pattern: tuple[str, ...] = ()  # all nodes that a pass rewrote there, by name
 
 
 def locate_paired(
@@ -174,7 +177,17 @@ def place_of(step: Step) -> Located:
         how=how,
         path=step.path,
         value=step.expected,
+        part=part_of(step),
     )
+
+
+def part_of(step: Step) -> Part | None:
+    """Return the nodes of a step as a model of their own, with what torch says that they read and give."""
+    if step.view is None:
+        return None
+    model = step.view.model_of(list(step.nodes), step.feeds, [step.value])
+    answer = {step.value: step.expected}
+    return Part(model, dict(step.feeds), (step.value,), answer, len(step.nodes), step.path)
 
 
 def label_of(node: onnx.NodeProto) -> str:
@@ -195,7 +208,7 @@ def figures(step: Step) -> str:
         return f"alone it gives {actual[where]} at {list(where)}, torch {expected[where]}"
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     with np.errstate(all="ignore"):
-        gap = np.abs(wide - other)
+        gap = np.array(np.abs(wide - other))  # np.abs gives no array of a single number
         gap[(wide == other) | (np.isnan(wide) & np.isnan(other))] = 0.0
         gap[np.isnan(gap)] = np.inf
         at: tuple[Any, ...] = np.unravel_index(int(gap.argmax()), gap.shape) if gap.size else ()

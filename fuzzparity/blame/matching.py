@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
 
+from fuzzparity.blame.cut import Part
 from fuzzparity.blame.nodes import onnx_eps
 from fuzzparity.blame.subgraphs import View, needs_of
 from fuzzparity.case import Array, is_float
@@ -32,11 +34,12 @@ class Match:
     event: Event | None
     between: int
     heals: bool
+    part: Part | None = None  # the nodes between what agrees and what heals, with torch's value of the latter
 
 
 def locate_by_values(
     model: onnx.ModelProto,
-    values: Mapping[str, Array],
+    values: Mapping[str, Any],
     feeds: Mapping[str, Array],
     events: Sequence[Event],
     outputs: Sequence[str],
@@ -45,6 +48,7 @@ def locate_by_values(
     """Return the first node behind the values that agree with torch's; None where nothing can be said."""
     view = View(model, model.graph)
     book = _Book(events)
+    values = {name: np.asarray(value) for name, value in values.items() if isinstance(value, (np.ndarray, np.generic))}
     matched = {name for name, array in values.items() if name in view.makers and book.holds(array)}
     behind = _behind(view, outputs, matched, feeds)
     if not behind:
@@ -61,8 +65,18 @@ def locate_by_values(
             value = array.reshape(values[name].shape) if array.size == values[name].size else array
             if heals(name, value.astype(values[name].dtype)):
                 region = _behind(view, [name], matched, feeds)
-                return Match(_main(view, region), event, len(region), True)
+                part = _part(view, name, matched, {**values, **feeds}, value.astype(values[name].dtype))
+                return Match(_main(view, region), event, len(region), True, part)
     return Match(view.makers[behind[0]], None, len(behind), False)
+
+
+def _part(view: View, name: str, matched: set[str], known: Mapping[str, Array], value: Array) -> Part | None:
+    """Return the nodes that lead from values that agree with torch's to one that torch has otherwise."""
+    found = view.between([name], matched | (known.keys() - view.makers.keys()))
+    if found is None or not found[0]:
+        return None
+    feeds = {one: known[one] for one in found[1] if one in known and one not in view.constants}
+    return Part(view.model_of(found[0], feeds, [name]), feeds, (name,), {name: value}, len(found[0]))
 
 
 def _main(view: View, region: Sequence[str]) -> onnx.NodeProto:

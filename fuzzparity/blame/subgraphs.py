@@ -226,7 +226,7 @@ def reference_body_runs(
     def seen(body: onnx.GraphProto) -> View:
         return View(view.model, body, {**view.constants, **around})
 
-    given = [np.asarray(known[name]) if name in known else None for name in node.input]
+    given = [np.asarray(known[name]) if name and known.get(name) is not None else None for name in node.input]
     if node.op_type == "If":
         if given[0] is not None:
             which = "then_branch" if bool(given[0].reshape(-1)[0]) else "else_branch"

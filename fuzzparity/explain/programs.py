@@ -15,8 +15,11 @@ from fuzzparity.contract import Build
 def program_of(loaded: Any, build: Build, folder: Path) -> tuple[Any, bool]:
     """Return (the decomposed program, ready to run; whether it is known to be what the build was made from)."""
     from fuzzparity.sides.build import canonical_digest
-    from fuzzparity.sides.program import Program, decomposed_programs
+    from fuzzparity.sides.program import Program, decomposed_programs, kept_program
 
+    kept = kept_program(folder)
+    if kept is not None:
+        return Program(loaded, kept), True
     exported, is_same = decomposed_programs(loaded, lambda model: canonical_digest(model) == build.onnx_digest)
     return Program(loaded, exported), is_same
 

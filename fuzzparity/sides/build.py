@@ -31,6 +31,10 @@ class Exported:
     model: onnx.ModelProto
     origin: str  # "exported by dynamo", "exported by torchscript", "given"
     notes: tuple[str, ...] = ()
+    program: bytes = dataclasses.field(default=b"", repr=False)  # the decomposed program, where it could be kept
+
+
+PROGRAM_FILE = "program.pt2"
 
 
 def write_build(
@@ -49,6 +53,8 @@ def write_build(
     temporary.mkdir(parents=True)
     _save_model(exported.model, temporary / "model.onnx")
     save_state(module, temporary / "state.safetensors")
+    if exported.program:
+        (temporary / PROGRAM_FILE).write_bytes(exported.program)
     build = Build(
         digest=digest,
         folder=str(folder),

@@ -23,6 +23,7 @@ from fuzzparity.sides.quiet import quietly
 from fuzzparity.sides.tensors import to_array, to_tensor
 from fuzzparity.values import Event
 
+_READ = torch.ops.aten._local_scalar_dense.default
 _MOST_BYTES = 1 << 30  # of kept outputs; beyond it only what was run is kept
 
 
@@ -77,6 +78,8 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         self._nbytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _READ and not isinstance(args[0], torch.Tensor):
+            return args[0]  # a number of a traced program, which TorchScript hands on unwrapped
         place = place_here()
         source = f"{place[0]}:{place[1]}" if place is not None else ""
         try:

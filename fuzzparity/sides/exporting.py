@@ -40,6 +40,7 @@ from fuzzparity.target import Export
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER = {"dynamo": "torchscript", "torchscript": "dynamo"}
 _MOST_GUARDS = 10
+_MOST_PROGRAM_BYTES = 1 << 26  # a larger program costs more to keep than to export again now and then
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,13 +48,15 @@ class Attempt:
     """Hold what one export gave, in a form that travels between processes: a model in parts, or why there is none.
 
     `parts`: the model without its initializers, then description and data of each of these, since protobuf writes no
-    message above 2 GiB.
+    message above 2 GiB. `program`: the decomposed program as torch saves it, for whoever looks for the place of a
+    fault; empty where it is large or cannot be saved.
     """
 
     parts: tuple[bytes, ...] = dataclasses.field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     error: Refusal | None = None
     invalid: InvalidTarget | None = None
+    program: bytes = dataclasses.field(default=b"", repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,11 +138,11 @@ def _attempt(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Attempt:
     said = Heard()
     try:
         with heard() as said, torch.no_grad():
-            model, narrowed = _export_from(loaded, asked, sample, said)
+            model, narrowed, program = _export_from(loaded, asked, sample, said)
         initializers = [part for tensor in model.graph.initializer for part in taken_apart(tensor)]
         del model.graph.initializer[:]
         notes = (*narrowed, *_guard_notes(said, list(sample.inputs), narrowed), *said.warned)
-        return Attempt((model.SerializeToString(), *initializers), notes)
+        return Attempt((model.SerializeToString(), *initializers), notes, program=program)
     except InvalidTarget as error:
         return Attempt(invalid=error)
     except (Exception, SystemExit) as error:
@@ -154,7 +157,7 @@ def _unpacked(loaded: LoadedTarget, attempt: Attempt) -> Exported | Refusal:
     model = onnx.load_from_string(attempt.parts[0])
     for description, data in zip(attempt.parts[1::2], attempt.parts[2::2], strict=True):
         model.graph.initializer.append(put_together(description, data))
-    return Exported(model, f"exported by {loaded.target.export.exporter}", attempt.notes)
+    return Exported(model, f"exported by {loaded.target.export.exporter}", attempt.notes, attempt.program)
 
 
 def _lost(loaded: LoadedTarget, asked: AskedDims, exported: Exported) -> tuple[str, ...]:
@@ -164,8 +167,8 @@ def _lost(loaded: LoadedTarget, asked: AskedDims, exported: Exported) -> tuple[s
 
 def _export_from(
     loaded: LoadedTarget, asked: AskedDims, sample: Case, said: Heard
-) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """Return the model and a note for each range that the exporter narrowed."""
+) -> tuple[onnx.ModelProto, tuple[str, ...], bytes]:
+    """Return the model, a note for each range that the exporter narrowed, and the program as torch saves it."""
     export = loaded.target.export
     if export.exporter == "torchscript":
         module = _exportable(loaded)
@@ -173,9 +176,24 @@ def _export_from(
         buffer = io.BytesIO()
         axes = torchscript_axes(asked)
         torch.onnx.export(module, args, buffer, dynamo=False, dynamic_axes=axes or None, **keywords)
-        return onnx.load_from_string(buffer.getvalue()), ()
+        return onnx.load_from_string(buffer.getvalue()), (), b""
     program = dynamo_program(loaded, asked, sample)
-    return program.model_proto, _narrowed(program.exported_program, asked, sample, said)
+    notes = _narrowed(program.exported_program, asked, sample, said)
+    return program.model_proto, notes, _saved(program.exported_program)
+
+
+def _saved(program: Any) -> bytes:
+    """Return a program in torch's own form; nothing where its weights are large or it cannot be written."""
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    nbytes = sum(one.numel() * one.element_size() for one in tensors if isinstance(one, torch.Tensor))
+    if nbytes > _MOST_PROGRAM_BYTES:
+        return b""
+    buffer = io.BytesIO()
+    try:
+        torch.export.save(program, buffer)
+    except Exception:  # what torch cannot serialize is exported again when it is needed
+        return b""
+    return buffer.getvalue()
 
 
 def dynamo_program(loaded: LoadedTarget, asked: AskedDims, sample: Case) -> Any:

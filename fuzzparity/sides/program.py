@@ -8,6 +8,7 @@ intermediate kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch.fx import GraphModule, Interpreter, Node
 
 from fuzzparity.case import Array, Case
+from fuzzparity.sides.build import PROGRAM_FILE
 from fuzzparity.sides.exporting import dynamo_program
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.quiet import quietly
@@ -24,6 +26,18 @@ from fuzzparity.values import Place, Scope
 
 _CHECKS = ("_assert", "sym_constrain", "_guard")  # refuse what lies outside of the captured range: ONNX keeps none
 _DRAWS = 16  # of one-ulp changes, as evidence takes them (DESIGN, Verdict)
+
+
+def kept_program(folder: Path) -> Any | None:
+    """Return the program that was saved with a build; None where there is none that can be read."""
+    path = folder / PROGRAM_FILE
+    if not path.is_file():
+        return None
+    try:
+        with quietly():
+            return torch.export.load(path)
+    except Exception:  # written by another version of torch
+        return None
 
 
 def decomposed_programs(loaded: LoadedTarget, is_the_build: Callable[[Any], bool]) -> tuple[Any, bool]:

@@ -20,6 +20,7 @@ from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Finding
 from fuzzparity.oracle.compare import Allowance
+from fuzzparity.oracle.metrics import SITE as METRIC_SITE
 from fuzzparity.oracle.regions import Region, Regions, ordered, outside, region_of
 from fuzzparity.report.clean import printable, without_paths
 from fuzzparity.target import Ort, Tolerance
@@ -158,21 +159,37 @@ def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, 
 
     A numeric finding whose error lies below the screen (a purely relative look found it), or was judged by its
     signal-to-noise ratio, shows when at least half of the recorded error is there: such outputs get half of it as
-    `atol`.
+    `atol`. So do the outputs of a finding by a metric, which is code that no reproducer runs.
     """
     chosen = {}
     for name, array in outputs.items():
         chosen[name] = content.allowed.get(name) or DEFAULT_ALLOWED.get(array.dtype.name) or Tolerance()
-    comparison, watched = content.finding.verdict.comparison, content.finding.verdict.output
-    if comparison is not None and comparison.region in content.regions:
+    verdict = content.finding.verdict
+    comparison = verdict.comparison
+    if comparison is None or comparison.region in content.regions:
         return chosen
-    if content.finding.verdict.kind is Kind.NUMERIC and comparison is not None and watched in chosen:
-        actual = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False)).get(watched)
-        regions = regions_of(content.regions, outputs).get(watched, ())
-        is_noise = bool(comparison.detail)
-        if actual is not None and (is_noise or not _exceeds(outputs[watched], actual, chosen[watched], regions)):
-            chosen[watched] = Tolerance(atol=comparison.max_abs / 2 if comparison.max_abs < float("inf") else 0.0)
+    is_metric = verdict.site.startswith(METRIC_SITE)
+    if verdict.kind is not Kind.NUMERIC and not is_metric:
+        return chosen
+    recorded = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False))
+    is_noise = is_metric or bool(comparison.detail)
+    for name in outputs if is_metric and verdict.output is None else [verdict.output]:
+        if name is None or name not in recorded:
+            continue
+        regions = regions_of(content.regions, outputs).get(name, ())
+        if is_noise or not _exceeds(outputs[name], recorded[name], chosen[name], regions):
+            largest = largest_error(outputs[name], recorded[name]) if is_metric else comparison.max_abs
+            chosen[name] = Tolerance(atol=largest / 2 if largest < float("inf") else 0.0)
     return chosen
+
+
+def largest_error(expected: Array, actual: Array) -> float:
+    """Return the largest finite error of two outputs, 0.0 where they have none or another form."""
+    if expected.shape != actual.shape or expected.dtype != actual.dtype or expected.dtype.kind == "c":
+        return 0.0
+    with np.errstate(all="ignore"):
+        error = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+    return float(error[np.isfinite(error)].max(initial=0.0))
 
 
 def _exceeds(expected: Array, actual: Array, tolerance: Tolerance, regions: Regions) -> bool:

@@ -52,8 +52,12 @@ def located(
     actual: Execution,
     *,
     seconds: float,
+    on_found: Callable[[Located], None] = lambda found: None,
 ) -> Verdict:
-    """Return the verdict with the place where its deviation is born; unchanged where none was found in `seconds`."""
+    """Return the verdict with the place where its deviation is born; unchanged where none was found in `seconds`.
+
+    `on_found` is given the place itself, with the nodes and values that show it.
+    """
     if verdict.kind not in PLACED_KINDS or not spec.is_built or seconds <= 0:
         return verdict
     site = Site(context, spec, case, verdict, expected, actual, time.monotonic() + seconds)
@@ -61,6 +65,7 @@ def located(
     known = verdict.attribution or Attribution("")
     if found is None or not (found.op or found.source or found.fx_node):
         return verdict
+    on_found(found)
     return replace(verdict, attribution=_completed(known, found))
 
 
@@ -117,6 +122,10 @@ class Site:
             found = self._of_death()
         if found is None and part != "optimizer" and self._verdict.kind not in (Kind.CRASH, Kind.HANG):
             found = self._fork(functools.partial(_of_values, self))
+        elif found is not None and part == "capture" and not found.op:  # the line is known, the node may be by value
+            by_value = self._fork(functools.partial(_of_values, self))
+            if by_value is not None:
+                found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
         if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
             found = self._fork(functools.partial(_of_capture, self))
         return found
@@ -339,6 +348,7 @@ def _of_passes(site: Site, passes: tuple[str, ...], send: Callable[[Any], None])
         origin.stack,
         how=f"born where {'+'.join(passes)} acts: {made_of}{listed}",
         is_guess=not made,
+        pattern=tuple(label_of(one) for one in nodes),
     )
     return found if origin.stack else _with_matched_source(site, node, found)
 
@@ -417,7 +427,9 @@ def _by_values(site: Site) -> Located | None:
         f"born at {label_of(match.node)} ({match.node.op_type}){among}: the values before it are "
         f"torch's; {said}; paired by value: a guess"
     )
-    return Located(match.node.op_type, label_of(match.node), "", origin.module, origin.stack, source, how, True)
+    return Located(
+        match.node.op_type, label_of(match.node), "", origin.module, origin.stack, source, how, True, part=match.part
+    )
 
 
 def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:

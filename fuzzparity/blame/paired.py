@@ -37,6 +37,8 @@ class Step:
     expected: Array = field(repr=False)
     actual: Array | None = field(repr=False)  # None: refused
     path: tuple[str, ...] = ()
+    view: View | None = field(default=None, repr=False)  # of the graph it stands in
+    feeds: Mapping[str, Array] = field(default_factory=dict, repr=False)  # torch's values that its nodes read
 
 
 def pairs_of(view: View, scope: Scope, outputs: Collection[str] = ()) -> dict[str, str]:
@@ -97,7 +99,7 @@ def steps(
         expected = known[value]
         actual = None if answer is None else as_expected(expected, answer[0])
         error = local_error([expected], None if actual is None else [actual])
-        yield Step(value, pairs[value], tuple(nodes), error, expected, actual, path)
+        yield Step(value, pairs[value], tuple(nodes), error, expected, actual, path, view, fed)
 
 
 def known_of(view: View, scope: Scope, pairs: Mapping[str, str], feeds: Mapping[str, Array]) -> dict[str, Array]:

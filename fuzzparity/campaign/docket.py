@@ -19,7 +19,7 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution
-from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec
+from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec, Unblamed
 from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
@@ -173,6 +173,10 @@ class Docket:
                 self._reproducer(self.corpus.finding(work.finding_id))
         elif isinstance(payload, Better):
             work.best = payload.case
+        elif isinstance(payload, Unblamed):
+            # stays confirmed: when the asking is cut off, the next campaign goes on from this smaller case
+            work.best = None
+            self._store(work, payload.investigation, Stage.CONFIRMED)
         elif isinstance(payload, Slipped):
             self.take(payload.suspect)
 
@@ -182,13 +186,16 @@ class Docket:
             self.observer.note(f"{work.finding_id}: minimizing ended early; the confirmed case stands")
 
     def _finish(self, work: _Work, outcome: Investigation) -> None:
-        if not outcome.confirmation.reproduced:
-            return
+        if outcome.confirmation.reproduced:
+            self._store(work, outcome, Stage.MINIMIZED)
+
+    def _store(self, work: _Work, outcome: Investigation, stage: Stage) -> None:
+        """Store what an investigation came to, and write its reproducer."""
         finding = self.corpus.finding(work.finding_id)
         verdict = outcome.verdict or finding.verdict
         finding = replace(
             finding,
-            stage=Stage.MINIMIZED,
+            stage=stage,
             verdict=verdict,
             realism=Realism.NEAR if work.suspect.realism is Realism.NEAR else outcome.realism,  # seen on real data
             case_digest=outcome.case.digest,
@@ -244,13 +251,13 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
 def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     """Return where a finding lies as far as verdict and ORT's own message tell."""
     index = verdict.comparison.index if verdict.comparison else None
-    known = verdict.attribution
-    if known is not None and (known.op or known.fx_node or known.source):
-        return Where(known.op, known.onnx_node, known.fx_node, known.source, output=verdict.output or "", index=index)
     told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
-    if told is None:
-        return Where(output=verdict.output or "", index=index)
-    return Where(op=told[1], onnx_node=told[2], output=verdict.output or "", index=index)
+    place = Where(told[1], told[2]) if told is not None else Where()
+    known = verdict.attribution
+    if known is not None:
+        node = (known.op, known.onnx_node) if known.op else (place.op, place.onnx_node)
+        place = Where(*node, known.fx_node, known.source)
+    return replace(place, output=verdict.output or "", index=index)
 
 
 def _batch_of(suspect: Suspect) -> str:

@@ -56,12 +56,21 @@ def known_by(verdict: Verdict) -> list[str]:
     if known is None:
         return []
     told = {"torch": "gives torch's answer", "ort": "gives ORT's answer", "neither": "gives another answer than both"}
-    lines = [known.how]
+    lines = [known.how] if known.how else []
     for said in known.statements:
         vote = told.get(said.sides_with, "no vote")
         why = f" ({said.said})" if said.said and said.said != "ok" else ""
         lines.append(f"{said.arbiter}: {vote}{why}")
     return lines
+
+
+def born(verdict: Verdict) -> str:
+    """Return where a deviation is born, in the graph and in the user's own code; empty where that is not known."""
+    known = verdict.attribution
+    if known is None or not known.place_how:
+        return ""
+    code = ", ".join(part for part in (known.module, known.source) if part)
+    return known.place_how + (f"; from {code}" if code else "") + (" (a guess)" if known.is_guess else "")
 
 
 def passing_tolerance(comparison: Comparison | None) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from fuzzparity.case import Case
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
-from fuzzparity.report.advice import advice, known_by, passing_tolerance
+from fuzzparity.report.advice import advice, born, known_by, passing_tolerance
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
 from fuzzparity.report.grounds import grounds
@@ -99,6 +99,7 @@ def _verdict_lines(verdict: Verdict, least: Needed | None = None) -> list[Render
     lines.append(("guilty", "not yet known" if verdict.blame == "unknown" else verdict.blame))
     lines += [("looks like", text) for text in verdict.looks_like]
     lines += [("known by", text) for text in known_by(verdict)]
+    lines += [("place", born(verdict))] if born(verdict) else []
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(("until then", verdict.attribution.workaround))
     tolerance = least.text if least is not None else passing_tolerance(verdict.comparison)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import jinja2
 
 from fuzzparity.case import Array
-from fuzzparity.report.advice import known_by
+from fuzzparity.report.advice import born, known_by
 from fuzzparity.report.clean import fenced, inline_markdown, printable, without_paths
 from fuzzparity.report.content import (
     COMPARING,
@@ -126,6 +126,7 @@ def evidence_lines(content: ReproducerContent, is_private: bool = False) -> list
         lines.append(comparison.detail)
     lines += [f"the error looks like: {text}" for text in verdict.looks_like]
     lines += known_by(verdict)
+    lines += [born(verdict)] if born(verdict) and not is_private else []
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(f"until it is fixed: {verdict.attribution.workaround}")
     return [printable(without_paths(line, content.target_folder), 300) for line in lines]

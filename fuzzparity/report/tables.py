@@ -29,7 +29,7 @@ from fuzzparity.corpus.records import (
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
 from fuzzparity.known import FILE, Told
-from fuzzparity.report.advice import known_by
+from fuzzparity.report.advice import born, known_by
 from fuzzparity.report.cells import duration, fields, milliseconds, shapes_text, size_text, sparkline, table_of, text
 from fuzzparity.report.grounds import evidence_grounds
 from fuzzparity.report.known import (
@@ -101,6 +101,7 @@ def payload_view(payload: Payload, path: Path | None = None) -> RenderableType:
         "blame": verdict.blame,
         "looks like": "; ".join(verdict.looks_like),
         "known by": "; ".join(known_by(verdict)),
+        "born": born(verdict).removeprefix("born "),
         "until then": verdict.attribution.workaround if verdict.attribution else "",
         "where": _where(finding),
         "torch": _execution(payload.expected),

@@ -66,7 +66,10 @@ def located(
     if found is None or not (found.op or found.source or found.fx_node):
         return verdict
     on_found(found)
-    return replace(verdict, attribution=_completed(known, found))
+    # a kernel inside a body is at fault, not the If or Loop that runs the body
+    is_inside = bool(found.path) and verdict.blame.startswith("kernel:") and not found.is_guess
+    blame = f"kernel:{found.op}" if is_inside else verdict.blame
+    return replace(verdict, blame=blame, attribution=_completed(known, found))
 
 
 def _completed(known: Attribution, found: Located) -> Attribution:

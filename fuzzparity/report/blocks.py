@@ -134,7 +134,10 @@ def _facts(cause: Cause, recorded: Recorded, known: Knowledge) -> list[tuple[str
         ("place", place or ("not known yet" if verdict.grade is Grade.BUG else "")),
         ("module", found.module if found else ""),
         ("FX node", leader.where.fx_node or (found.fx_node if found else "")),
-        ("known by", f"{'a guess: ' if found.is_guess else ''}{found.place_how}" if found and found.place_how else ""),
+        (
+            "place known by",
+            f"{'a guess: ' if found.is_guess else ''}{found.place_how}" if found and found.place_how else "",
+        ),
         ("output", ", ".join(cause.outputs)),
         ("in the batch", leader.where.batch),
         ("tolerance", tolerance),

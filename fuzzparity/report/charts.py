@@ -33,11 +33,12 @@ class Axis:
         return 0.5 if high <= low else (self.forward(value) - low) / (high - low)
 
 
-def linear(values: Sequence[float]) -> Axis:
-    """Return a linear axis from 0 to the largest value."""
+def linear(values: Sequence[float], *, is_count: bool = False) -> Axis:
+    """Return a linear axis from 0 to the largest value; counts have whole numbers as ticks."""
     top = max([1e-12, *(value for value in values if math.isfinite(value))])
     unit = 10.0 ** math.floor(math.log10(top))
     step = next(step for step in (unit / 5, unit / 2, unit, unit * 2, unit * 5) if top / step <= 5)
+    step = max(step, 1.0) if is_count else step
     ticks = tuple(step * count for count in range(int(top / step) + 1))
     return Axis(0.0, top, ticks)
 

@@ -167,7 +167,7 @@ def _findings(known: Knowledge) -> Chart | None:
     end = max([known.view.statistics.seconds, *(points[-1][0] for points in lines.values())])
     unit, name = _unit(end)
     scaled = {key: [(at / unit, count) for at, count in points] for key, points in lines.items()}
-    x, y = charts.linear([end / unit]), charts.linear([points[-1][1] for points in lines.values()])
+    x, y = charts.linear([end / unit]), charts.linear([points[-1][1] for points in lines.values()], is_count=True)
     caption = f"Findings by the time they were first seen, in {name} of fuzzing over all campaigns."
     return Chart("Findings over time", charts.steps(scaled, x, y, (f"{name} of fuzzing", "findings"), caption), caption)
 
@@ -178,7 +178,7 @@ def _growth(known: Knowledge) -> Chart | None:
         return None
     unit, name = _unit(moments[-1].seconds)
     points = [(item.seconds / unit, float(item.corpus_size)) for item in moments]
-    x, y = charts.linear([points[-1][0]]), charts.linear([size for _, size in points])
+    x, y = charts.linear([points[-1][0]]), charts.linear([size for _, size in points], is_count=True)
     caption = f"Cases kept, in {name} of fuzzing: a curve that is flat says that little new is found."
     return Chart("Growth of the corpus", charts.steps({"kept": points}, x, y, (name, "cases"), caption), caption)
 

@@ -30,6 +30,7 @@ from fuzzparity.generate.diverse import DiverseChoice
 from fuzzparity.generate.ranges import InputRanges, RangeTally
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy, calibrate
+from fuzzparity.oracle.proposals import proposals
 from fuzzparity.sides.dtypes import cast_case
 from fuzzparity.sides.export import facts_without_model
 from fuzzparity.sides.seeds import SeedReader
@@ -100,6 +101,7 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
             *_when_all_differ(context, facts, trial),
         ),
         found.ranges,
+        proposals(policy, trial.answers(), tuple(context.loaded.target.carry)),
     )
 
 
@@ -158,6 +160,11 @@ class _Trial:
         judgement = self._judge(seed, Lineage(origin="seed"), expected, actual)
         if judgement is not None and all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
             self._agrees(seed, expected, actual)
+
+    def answers(self) -> list[Execution]:
+        """Return what torch answered on seeds, those that agree if there are any."""
+        found = [expected for expected, _ in self.pairs]
+        return found or [suspect.expected for suspect in self.suspects if suspect.expected is not None]
 
     def drift(self, carrying: Carrying, seeds: Sequence[Case], deadly: Sequence[str]) -> None:
         """Run the seeds as one sequence, note how far the sides drift apart, and judge every single step."""

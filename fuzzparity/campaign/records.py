@@ -18,6 +18,7 @@ from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.generate.relations import Rule
 from fuzzparity.oracle.policy import Policy
+from fuzzparity.oracle.proposals import Proposal
 from fuzzparity.target import Tolerance
 
 SEED_LIMIT = 512
@@ -64,6 +65,7 @@ class GateReport:
     skipped_files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ranges: tuple[InputRanges, ...] = ()  # of the first seed and of all the data
+    proposals: tuple[Proposal, ...] = ()  # a policy for each output
 
 
 PROBE_JOB = "fuzzparity.campaign.probing:probe"

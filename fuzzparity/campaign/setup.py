@@ -27,6 +27,7 @@ from fuzzparity.generate.understood import Line
 from fuzzparity.known import Ledger, read_ledger
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
+from fuzzparity.oracle.proposals import Proposal
 from fuzzparity.verdict import Realism
 from fuzzparity.work.alone import Exit
 from fuzzparity.work.limits import LONGEST_SECONDS, Limits, memory_budget_bytes, run_limit_seconds
@@ -71,6 +72,7 @@ class Prepared:
     suspects: list[Suspect] = field(default_factory=list)
     tried: int = 0
     notes: list[str] = field(default_factory=list)
+    proposals: tuple[Proposal, ...] = ()  # a policy for each output
     understood: tuple[Line, ...] = ()  # the contract in words, where a command asked for it
     ranges: tuple[InputRanges, ...] = ()  # of the first seed and of the data that the gate saw
     ledger: Ledger = field(default_factory=Ledger)  # known issues
@@ -251,6 +253,7 @@ def _take_report(prepared: Prepared, report: GateReport) -> None:
     prepared.tried += report.tried
     prepared.limits = replace(prepared.limits, run_seconds=run_limit_seconds(report.slowest_seconds))
     prepared.ranges = report.ranges
+    prepared.proposals = report.proposals
     prepared.notes += report.notes
     prepared.notes += shortened([f"seed skipped: {text}" for text in report.skipped_files], "more seeds skipped")
 

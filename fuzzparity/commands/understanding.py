@@ -1,4 +1,4 @@
-"""Understanding: what `check` learns of a target's contract beyond what its words and graph say.
+"""Understanding: what `check` learns of a target's contract and outputs beyond what its words and graph say.
 
 The idea: one more job in a forked child, over sizes; a case that kills it is left out and the job starts again, so that
 `check` tells what is known in any case.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from fuzzparity.campaign.setup import Prepared
 from fuzzparity.explain.sizes import Sized, SizingSpec
 from fuzzparity.generate.understood import Line, understood
+from fuzzparity.oracle.proposals import DECLARED, Proposal
 from fuzzparity.work.alone import Exit
 
 _JOB = "fuzzparity.explain.sizing:size_up"
@@ -19,13 +20,25 @@ def understand(prepared: Prepared) -> tuple[Line, ...]:
     """Return the contract as understood; what the sizing showed on one side alone becomes a note."""
     sized = _sized(prepared)
     prepared.notes += sized.one_sided
-    return understood(
+    lines = understood(
         prepared.facts.contract,
         is_given=prepared.facts.build.origin == "given",
         statistics=prepared.twin.statistics if prepared.twin is not None else None,
         rules=sized.rules,
         has_valid=sized.has_valid,
     )
+    return (*lines, *map(_output_line, prepared.proposals))
+
+
+def _output_line(one: Proposal) -> Line:
+    """Return how an output is judged, or could be: what is proposed waits to be pasted."""
+    if one.reason == DECLARED:
+        return Line(f"output {one.output}", "within your tolerance", "declared", one.reason, "tolerances=")
+    if not one.policy:
+        return Line(f"output {one.output}", "the screen, then evidence", "default", one.reason)
+    if not one.line:
+        return Line(f"output {one.output}", f"by policy {one.policy}", "seeds", one.reason)
+    return Line(f"output {one.output}", f"policy {one.policy} would fit", "seeds", one.reason, one.line)
 
 
 def _sized(prepared: Prepared) -> Sized:

@@ -15,7 +15,7 @@ from fuzzparity.campaign.coarseness import coarseness
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.campaign.sequences import Carrying, carrying_of, drift
 from fuzzparity.case import Case, Lineage
-from fuzzparity.contract import TargetFacts
+from fuzzparity.contract import Contract, Dim, InputContract, TargetFacts
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, TORCH, Execution, Status
@@ -25,7 +25,7 @@ from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import build_alone, torch_alone
 from fuzzparity.finding import Suspect, suspects_of
-from fuzzparity.generate.contract import SeedStatistics, SeedTally
+from fuzzparity.generate.contract import SeedStatistics, SeedTally, breach
 from fuzzparity.generate.diverse import DiverseChoice
 from fuzzparity.generate.ranges import InputRanges, RangeTally
 from fuzzparity.oracle.judge import Oracle
@@ -33,6 +33,7 @@ from fuzzparity.oracle.policy import Policy, calibrate
 from fuzzparity.oracle.proposals import proposals
 from fuzzparity.sides.dtypes import cast_case
 from fuzzparity.sides.export import facts_without_model
+from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.seeds import SeedReader
 from fuzzparity.verdict import Grade, Judgement
 from fuzzparity.work.loader import Context
@@ -43,11 +44,13 @@ _MOST_IN_SEQUENCE = 64
 _STEPS_JUDGED = 2  # of a sequence: later ones tell the same most often, and the campaign goes on from there
 _ARITHMETIC = frozenset({Grade.INHERENT, Grade.TIE, Grade.NOTE})  # grades under which a seed agrees all the same
 _MOST_IMPORTED = 20_000
+_MOST_OWN = 10_000  # items of the target's seeds()
 
 
 def build(context: Context, folder: str) -> Built:
     """Run the first seed, export or take the twin, and save it under `folder`."""
     loaded = context.loaded
+    _require_declared(loaded)
     if loaded.device == "cpu":
         first = torch_alone(context, loaded.seed, context.limits)
         if first.status in (Status.CRASHED, Status.HANG):
@@ -97,12 +100,29 @@ def gate(context: Context, spec: GateSpec) -> GateReport:
             *found.notes,
             *coarse.notes,
             *trial.notes,
+            *trial.outside_notes(len(seeds)),
             *twin.oracle.meter.taken(),
             *_when_all_differ(context, facts, trial),
         ),
         found.ranges,
         proposals(policy, trial.answers(), tuple(context.loaded.target.carry)),
     )
+
+
+def _require_declared(loaded: LoadedTarget) -> None:
+    """Refuse a target whose own first inputs are outside of what it declares: nothing could ever be judged."""
+    target = loaded.target
+    inputs = []
+    for name, array in loaded.seed.inputs.items():
+        low, high = target.ranges.get(name, (None, None))
+        dims = tuple(Dim(size) for size in array.shape)
+        inputs.append(InputContract(name, array.dtype.name, dims, low, high, target.allow_nonfinite))
+    if said := breach(Contract(tuple(inputs)), loaded.seed, target.valid):
+        raise InvalidTarget(
+            "declare",
+            f"the target's own first inputs are outside of what it declares: {said}",
+            "mend `ranges`, `valid` or `allow_nonfinite`, or give inputs that they admit",
+        )
 
 
 def _when_all_differ(context: Context, facts: TargetFacts, trial: _Trial) -> tuple[str, ...]:
@@ -134,6 +154,8 @@ class _Trial:
         self.suspects: list[Suspect] = []
         self.pairs: list[tuple[Execution, Execution]] = []  # executions that show noise and no fault
         self.slowest_seconds = 0.0
+        self.outside = 0
+        self.breach = ""
         self.notes: list[str] = []
 
     def run(self, seed: Case, *, is_first: bool) -> None:
@@ -148,6 +170,7 @@ class _Trial:
             )
         if expected.is_ok and is_first:
             self.notes += self._twin.spec.policy.require_fit(expected)
+        self._tally(seed)
         if expected.is_ok and self._twin.where is not None and self._twin.where.settle(seed, expected.outputs):
             expected, actual = self._twin.run(seed)
         self.slowest_seconds = max(self.slowest_seconds, expected.seconds, actual.seconds)
@@ -160,6 +183,18 @@ class _Trial:
         judgement = self._judge(seed, Lineage(origin="seed"), expected, actual)
         if judgement is not None and all(verdict.grade in _ARITHMETIC for verdict in judgement.verdicts):
             self._agrees(seed, expected, actual)
+
+    def _tally(self, seed: Case) -> None:
+        """Count the seeds that the contract does not admit: what differs on them is the contract's fault."""
+        if said := self._twin.oracle.breach(seed):
+            self.outside += 1
+            self.breach = self.breach or said
+
+    def outside_notes(self, count: int) -> tuple[str, ...]:
+        """Say how many of `count` seeds are outside of the contract."""
+        if not self.outside:
+            return ()
+        return (f"{self.outside} of {count} seeds are outside of the contract, such as: {self.breach}",)
 
     def answers(self) -> list[Execution]:
         """Return what torch answered on seeds, those that agree if there are any."""
@@ -214,7 +249,7 @@ def _seeds(context: Context, spec: GateSpec) -> _Seeds:
     tally.add(first)
     ticker = Ticker(context.send)
     reader = SeedReader(context.loaded, spec.facts.contract)
-    data = ((found.where, found.case) for found in reader.read(spec.seed_paths))
+    data = ((found.where, found.case) for found in reader.read(spec.seed_paths, most_own=_MOST_OWN))
     for where, case in itertools.chain(data, _imported(context, spec)):
         tally.add(case)
         ranges.add(case, where)

@@ -7,6 +7,7 @@ closest-pair problem", 1997). It counts inputs and decides nothing, so a collisi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -44,7 +45,8 @@ class Seen:
         arrays = zip(case.inputs.values(), places, strict=True)
         rows = [np.moveaxis(array, place, 0) for array, place in arrays if place is not None]
         salt = hash(tuple(array.shape[1:] for array in rows))
-        return self._add(_hashes([np.ascontiguousarray(array).reshape(len(array), -1) for array in rows], salt))
+        flat = [np.ascontiguousarray(array).reshape(len(array), math.prod(array.shape[1:])) for array in rows]
+        return self._add(_hashes(flat, salt))
 
     def _add(self, hashes: Hashes) -> int:
         if self._taken > _BITS // 2:

@@ -15,6 +15,7 @@ from fuzzparity.campaign.policies import policies_for
 from fuzzparity.campaign.records import Built, GateReport, GateSpec
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
+from fuzzparity.corpus.lock import require_free
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.execution import ORT, Execution, Status
 from fuzzparity.explain.dataset import Progress
@@ -145,13 +146,17 @@ def prepare(
     say: Callable[[str], None],
     gate: bool = True,
     first_seeds_only: bool = False,
+    writes: bool = False,
 ) -> Prepared:
     """Load, build and gate a target; the caller closes it by `close_pool`. InvalidTarget when the target is wrong.
 
-    `first_seeds_only`: the gate takes the first few seeds, since all of them are run afterwards.
+    `first_seeds_only`: the gate takes the first few seeds, since all of them are run afterwards. `writes`: a corpus
+    that another process writes to is refused before anything is built.
     """
     pool, loaded, where = open_pool(options, lambda name: places(options, name), lambda: say("loading"))
     try:
+        if writes:
+            require_free(where.corpus)
         ledger = read_ledger((loaded.folder,), options.known)
         limits = Limits(LONGEST_SECONDS, memory_budget_bytes(workers))
         pool.tick = lambda: say("exporting")

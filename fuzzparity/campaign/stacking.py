@@ -162,9 +162,13 @@ class Stacking:
     def count(self, proposal: Proposal) -> int:
         """Mark an ordinary case as seen and return how many new inputs it is: its rows, where they are independent."""
         proof, stacker, case = self._proof, self._generator.stacker, proposal.case
-        if proof is None or stacker is None or proposal.contract_breaking or not case.elements:
+        if proof is None or stacker is None or proposal.contract_breaking:
             return int(self._seen.add_case(case))
-        return self._seen.add_rows(case, stacker.maker.places)
+        places = stacker.maker.places
+        by_row = [array for array, place in zip(case.inputs.values(), places, strict=True) if place is not None]
+        if not any(array.size for array in by_row):  # a case without rows is an input as well
+            return int(self._seen.add_case(case))
+        return self._seen.add_rows(case, places)
 
     def draw(self) -> Stack | None:
         """Return the next stack of the stream, None where none could be made."""

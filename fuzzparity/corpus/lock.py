@@ -66,6 +66,13 @@ def writer_of(database: Path) -> int | None:
     return int(told[4]) if told[0] != fcntl.F_UNLCK else None
 
 
+def require_free(database: Path) -> None:
+    """Raise the CorpusError of a taken lock without taking it: before work that would be for nothing."""
+    holder = writer_of(database)
+    if holder is not None:
+        raise CorpusError(_taken(database, str(holder)))
+
+
 def _taken(database: Path, holder: str) -> str:
     who = f"process {holder}" if holder.isdigit() else "another process"
     return (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fuzzparity.case import Case
 from fuzzparity.contract import Contract, TargetFacts
 from fuzzparity.execution import Execution, Status
-from fuzzparity.finding import Confirmation, Suspect
+from fuzzparity.finding import Confirmation, Cut, Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Judgement, Realism, Verdict
@@ -61,6 +61,7 @@ class InvestigateSpec:
     minimize_executions: int = 3000
     minimize_seconds: float = 20.0
     blame_seconds: float = 30.0  # no arbiter is asked after them; 0 asks none
+    cut_seconds: float = 10.0  # for the smallest part of the model that shows it; 0 leaves the model whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,13 @@ class Better:
     """Report a smaller case that still shows the bucket."""
 
     case: Case
+
+
+@dataclass(frozen=True, slots=True)
+class Unblamed:
+    """Report the smallest case with its executions and verdict, before arbiters are asked: they take long."""
+
+    investigation: Investigation
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,7 @@ class Investigation:
     realism: Realism = Realism.UNKNOWN
     executions: int = 0
     reached_fixpoint: bool = False
+    cut: Cut | None = None  # the part of the model that shows it
 
 
 def death(exit_: Exit, side: str) -> Execution:

@@ -16,7 +16,7 @@ from fuzzparity.oracle.judge import Oracle, Screening
 from fuzzparity.oracle.where import MaskedReferee, Where, any_mask
 from fuzzparity.sides.export import load_state
 from fuzzparity.sides.pair import Pair, open_pair
-from fuzzparity.sides.referee import Referee
+from fuzzparity.sides.referees import Referees
 from fuzzparity.verdict import Judgement, Realism
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -25,7 +25,7 @@ from fuzzparity.work.loader import Context
 class AnnouncedReferee:
     """Announce every run of the referee, so that a death inside it is not taken for one of a side."""
 
-    def __init__(self, referee: Referee, announcer: Announcer) -> None:
+    def __init__(self, referee: Referees, announcer: Announcer) -> None:
         """Wrap a referee of this process."""
         self._referee = referee
         self._announcer = announcer

@@ -13,6 +13,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -69,16 +70,21 @@ def load_target(
     `spec`: a folder with a `target.py`, `path/to/file.py[:name]` or `package.module:name`. With `torch_file` (a .pt2
     or TorchScript program) and `onnx` instead, `seeds_first` gives the inputs. Raises `InvalidTarget`.
     """
+    moved: list[str] = []
     torch.set_num_threads(1)  # before any of the target's code: a thread pool does not survive the fork to come
     if torch_file is not None:
         target, name, folder = _from_files(torch_file, onnx, seeds_first)
         spec = spec or torch_file
     else:
+        here = Path.cwd()
         target, name, folder = _from_code(spec)
+        if Path.cwd() != here:  # what a campaign writes, and what its command line names, is relative to where it began
+            os.chdir(here)
+            moved = ["the target's code changed the working directory; it was put back"]
         if onnx is not None:
             target = dataclasses.replace(target, onnx=str(Path(onnx).absolute()))
     module = target.module.module() if isinstance(target.module, torch.export.ExportedProgram) else target.module
-    notes = _in_eval_mode(module)
+    notes = (*moved, *_in_eval_mode(module))
     seed = first_seed(target)
     Call.of(target).require(module)
     return LoadedTarget(target, target.name or name, spec, folder, notes, seed, module)

@@ -72,28 +72,36 @@ class SeedReader:
         self._opening = opening
         self._source = -1
         self._passed_over: Counter[str] = Counter()
+        self._cut = ""
         self.skipped: list[str] = []
 
     @property
     def notes(self) -> list[str]:
         """Return what was done to make the data fit, and what was passed over, a line each."""
-        lines = self._fitting.notes
+        lines = [*self._fitting.notes, *([self._cut] if self._cut else [])]
         if self._passed_over:
             kinds = ", ".join(f"{suffix or 'no suffix'} ({n})" for suffix, n in sorted(self._passed_over.items()))
             lines.append(f"files of no known kind were passed over: {kinds}")
         return lines
 
     def read(
-        self, paths: Iterable[str | Path] = (), *, own: bool = True, after: Place | None = None
+        self,
+        paths: Iterable[str | Path] = (),
+        *,
+        own: bool = True,
+        after: Place | None = None,
+        most_own: int | None = None,
     ) -> Iterator[Found]:
         """Yield the cases of the target's own seeds (unless `own` is false), then of files and folders.
+
+        `most_own`: items of the target's seeds() that are taken; a loader that goes round for ever has no end.
 
         `after`: the place of the last case that is not wanted again. A file or folder of which nothing can be read is
         an `InvalidCase`.
         """
         self._source = -1
         if own and self._target.seeds is not None:
-            yield from self._after(after, "target.seeds", lambda: self._own(self._target.seeds))
+            yield from self._after(after, "target.seeds", lambda: self._own(self._target.seeds, most_own))
         for path in map(Path, paths):
             if path.is_dir() and not is_test_set(path):
                 yield from self._folder(path, after)
@@ -114,9 +122,14 @@ class SeedReader:
             if after is None or place > after:
                 yield Found(place, name, case)
 
-    def _own(self, seeds: Any) -> Iterator[tuple[str, Case]]:
+    def _own(self, seeds: Any, most: int | None) -> Iterator[tuple[str, Case]]:
         try:
             for index, item in enumerate(seeds()):
+                if index == most:
+                    self._cut = (
+                        f"seeds() goes on behind its first {most:,} items; those are what the campaign starts from"
+                    )
+                    break
                 where = f"target.seeds[{index}]"
                 try:
                     yield from ((where, case) for case in self._fitting.cases(item))

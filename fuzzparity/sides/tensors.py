@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree
 
 from fuzzparity.case import Array
+from fuzzparity.errors import InvalidCase
 
 _BY_TORCH: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
@@ -60,6 +61,8 @@ def to_array(tensor: torch.Tensor) -> Array:
     if tensor.dtype in _SAME_IN_NUMPY and tensor.layout is torch.strided and tensor.is_cpu and not tensor.is_neg():
         plain: Array = (tensor.detach() if tensor.requires_grad else tensor).numpy().copy()
         return plain
+    if tensor.is_meta:
+        raise InvalidCase("a tensor on the meta device has no values")
     tensor = tensor.detach()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()

@@ -54,6 +54,16 @@ TARGETS = {
         "target = lambda: Target(module=torch.nn.ReLU(), inputs={'x': torch.ones(2)}, onnx='gone.onnx')",
         "gone.onnx",
     ),
+    "valid raises": (
+        "import torch\nfrom fuzzparity import Target\n"
+        "target = lambda: Target(module=torch.nn.ReLU(), inputs={'x': torch.ones(2)}, valid=lambda i: i['X'].any())",
+        "valid() of the target raised KeyError",
+    ),
+    "inputs are out of range": (
+        "import torch\nfrom fuzzparity import Target\n"
+        "target = lambda: Target(module=torch.nn.ReLU(), inputs={'x': torch.ones(2)}, ranges={'x': (5, 6)})",
+        "the declared range starts at 5",
+    ),
     "dies while loading": ("import os\nos.abort()", "SIGABRT"),
 }
 

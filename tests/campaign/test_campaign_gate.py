@@ -62,6 +62,9 @@ def test_a_false_twin_is_one_finding_and_is_not_fuzzed(tmp_path: Path):
     assert ended.code == 1
     assert [(found["kind"], found["grade"]) for found in ended.findings] == [("numeric", "bug")]
     assert ended.answer["executions"] == 0
+    again = fuzz(tmp_path, "--cases", "5", "--workers", "1")
+    assert again.code == 1  # known by now, and still nothing can be judged behind it
+    assert [found["new"] for found in again.findings] == [False]
 
 
 def test_a_false_twin_is_fuzzed_when_forced(tmp_path: Path):

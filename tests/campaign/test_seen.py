@@ -21,6 +21,7 @@ def test_each_row_of_a_stack_counts_once_whatever_comes_with_it():
     changed = state.copy()
     changed[1, 3, 2] = np.nextafter(changed[1, 3, 2], 9.0)
     assert seen.add_rows(Case({"x": rows, "state": changed, "rate": rate}), (0, 1, None)) == 1
+    assert seen.add_rows(Case({"x": rows[:0], "state": state[:, :0], "rate": rate}), (0, 1, None)) == 0
 
 
 def test_cases_that_differ_in_a_bit_a_shape_or_a_dtype_are_different():

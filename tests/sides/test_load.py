@@ -61,6 +61,14 @@ def test_a_file_with_a_name_gives_that_target(folder: Path) -> None:
     assert load_target(f"{folder}/mine.py").name == "mine"
 
 
+def test_a_working_directory_that_the_target_changes_is_put_back(folder: Path) -> None:
+    here = Path.cwd()
+    (folder / "target.py").write_text(f"import os\nos.chdir({str(folder)!r})\n{GOOD}")
+    found = load_target(str(folder))
+    assert Path.cwd() == here
+    assert "working directory" in found.notes[0]
+
+
 def test_a_module_name_is_imported_from_the_current_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "pair_of_mine.py").write_text(GOOD)
     monkeypatch.chdir(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,17 @@ def test_the_targets_own_seeds_come_first_and_labels_are_ignored(tmp_path: Path)
     assert list(found[0].case.inputs) == ["x"]
     assert len(reader.skipped) == 2
     assert [item.where for item in reader.read([tmp_path], own=False)] == [str(tmp_path / "a.npy")]
+
+
+def test_seeds_that_never_end_and_tensors_without_values_are_told(tmp_path: Path) -> None:
+    reader = reader_of({"x": ROW}, seeds=lambda: ({"x": ROW + n} for n in itertools.count()))
+    assert len(list(reader.read(most_own=5))) == 5
+    assert any("first 5 items" in note for note in reader.notes)
+    np.save(tmp_path / "good.npy", ROW)
+    torch.save({"x": torch.empty(2, 3, device="meta")}, tmp_path / "meta.pt")
+    reader = reader_of({"x": ROW})
+    assert len(list(reader.read([tmp_path]))) == 1
+    assert any("meta" in text for text in reader.skipped)
 
 
 def test_seeds_that_raise_are_the_targets_fault() -> None:

@@ -134,7 +134,7 @@ def weigh(
     All questions share the draws (up to 44 float64 runs, then up to 16 amplified and up to 21 for ties); the draws stop
     as soon as every question is settled.
     """
-    exact = referee.exact(case) if referee is not None and not referee.missing else None
+    exact = referee.exact(case) if referee is not None else None  # one that failed on another case may answer this one
     if referee is None or exact is None:
         why = "no referee" if referee is None else referee.missing or "the referee gave no answer"
         return [_without_referee(case, question, why, is_wild) for question in questions]

@@ -215,7 +215,7 @@ class RoundingMode(Float64Mode):
     def __init__(self, bits: int, draw: int) -> None:
         super().__init__()
         self._mask = (1 << (52 - bits)) - 1
-        self._noise = _Noise(bits, draw)
+        self._noise = Noise(bits, draw)
 
     def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
@@ -245,8 +245,7 @@ class RoundingMode(Float64Mode):
             return all(map(self._fits, value))
         if not _is_double(value):
             return True
-        bits = _as_numpy(_as_real(value)).view(np.int64)
-        return not int(np.bitwise_or.reduce(bits, axis=None)) & self._mask
+        return self._noise.fits(_as_numpy(_as_real(value)))
 
     def _round_in_place(self, value: Any) -> Any:
         if _is_double(value):
@@ -258,15 +257,7 @@ class RoundingMode(Float64Mode):
             return value
         if value.is_complex():
             return torch.view_as_complex(self._rounded(_as_real(value)))
-        array = _as_numpy(value)
-        bits = array.view(np.int64)
-        rounded = np.empty_like(bits)
-        np.add(bits, self._noise.low_bits(bits.shape), out=rounded)
-        np.bitwise_and(rounded, ~self._mask, out=rounded)
-        if math.isnan(np.maximum.reduce(array, axis=None)):
-            # a NaN must not be carried into an infinity; infinities have no low bits and stay
-            np.copyto(rounded, bits, where=np.isnan(array))
-        return torch.from_numpy(rounded.view(np.float64))
+        return torch.from_numpy(self._noise.rounded(_as_numpy(value)))
 
     def _noisy(self, value: Any) -> Any:
         if not _is_double(value):
@@ -277,7 +268,7 @@ class RoundingMode(Float64Mode):
         return torch.from_numpy(_as_numpy(value) * factors)
 
 
-class _Noise:
+class Noise:
     """Hand out the random numbers of one draw: slices of one long sequence, begun at places that the draw decides.
 
     Numbers made anew for every operator took most of a run, for the noise on weights above all.
@@ -290,8 +281,33 @@ class _Noise:
     _factors: ClassVar[dict[int, Array]] = {}
 
     def __init__(self, bits: int, draw: int) -> None:
+        self.mask = (1 << (52 - bits)) - 1  # of the bits that do not fit
         self._bits = bits
         self._draw = random.Random(draw)
+
+    def rounded(self, array: Array) -> Array:
+        """Return doubles rounded at random to the precision; a value that fits, and any other array, as it is."""
+        if array.dtype != np.float64:
+            return array
+        bits = array.view(np.int64)
+        rounded = np.empty_like(bits)
+        np.add(bits, self.low_bits(bits.shape), out=rounded)
+        np.bitwise_and(rounded, ~self.mask, out=rounded)
+        if array.size and math.isnan(np.maximum.reduce(array, axis=None)):
+            # a NaN must not be carried into an infinity; infinities have no low bits and stay
+            np.copyto(rounded, bits, where=np.isnan(array))
+        wide: Array = rounded.view(np.float64)
+        return wide
+
+    def noisy(self, array: Array) -> Array:
+        """Return doubles off by one unit roundoff each, any other array as it is."""
+        return array * self.factors(array.shape) if array.dtype == np.float64 else array
+
+    def fits(self, array: Array) -> bool:
+        """Tell whether every value has this precision already."""
+        if array.dtype != np.float64:
+            return True
+        return not int(np.bitwise_or.reduce(array.view(np.int64), axis=None)) & self.mask
 
     def low_bits(self, shape: tuple[int, ...]) -> Array:
         """Return uniform integers over the bits that do not fit."""

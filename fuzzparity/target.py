@@ -55,15 +55,23 @@ class Size:
 @_strict
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Allow an error of `atol + rtol * |expected|` for one output; the user's word, so nothing overrides it."""
+    """Allow an error of `atol + rtol * |expected|` for one output; the user's word, so nothing overrides it.
+
+    `unordered`: the axis along which the output is a set, whose items may come in any order (boxes [batch, n, 4]: 1).
+    """
 
     rtol: float = 0.0
     atol: float = 0.0
+    unordered: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse negative and non-finite bounds."""
         if not (0 <= self.rtol < float("inf") and 0 <= self.atol < float("inf")):
             raise InvalidTarget("declare", f"{self} is no tolerance", "give finite rtol >= 0 and atol >= 0")
+        if self.unordered is not None and (isinstance(self.unordered, bool) or not isinstance(self.unordered, int)):
+            raise InvalidTarget(
+                "declare", f"unordered is {self.unordered!r:.80}", "give the axis of the items, as in 0"
+            )
 
 
 POLICIES: dict[str, Tolerance] = {  # FACTS, "Policies by kind of output"; starting values from practice
@@ -245,6 +253,10 @@ class Target:
             if isinstance(policy, str) and policy not in POLICIES and policy not in QUALITIES:
                 named = ", ".join((*POLICIES, *QUALITIES))
                 raise InvalidTarget("declare", f"tolerance {policy!r} of {name!r} is no policy", f"policies: {named}")
+            if isinstance(policy, Tolerance) and policy.unordered is not None and name.endswith("]"):
+                raise InvalidTarget(
+                    "declare", f"tolerance {name!r} is unordered, and a slice of an output", "name the whole output"
+                )
             if policy in QUALITIES and name.endswith("]"):
                 raise InvalidTarget(
                     "declare", f"policy {policy!r} of {name!r} is for a whole output", "name the output without a slice"

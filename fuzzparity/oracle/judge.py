@@ -25,6 +25,7 @@ from fuzzparity.oracle.policy import Policy, relative_allowance
 from fuzzparity.oracle.quality import compare_quality, excuse_flips
 from fuzzparity.oracle.question import Answer, Question
 from fuzzparity.oracle.regions import compare_regions, outside
+from fuzzparity.oracle.sets import reordered
 from fuzzparity.target import Metric
 from fuzzparity.verdict import (
     GRADES,
@@ -88,6 +89,7 @@ class Oracle:
         self.is_typical = is_typical
         self.meter = Meter(metrics, outputs)
         self._allowances: dict[tuple[str, np.dtype[np.generic]], Allowance] = {}
+        self._unordered = {name: axis for name in self.outputs if (axis := policy.unordered(name)) is not None}
         self._regions = {name: found for name in self.outputs if (found := policy.regions(name))}
 
     def screen(
@@ -155,6 +157,8 @@ class Oracle:
 
     def _compare(self, name: str, expected: Array, actual: Array) -> Comparison:
         """Compare one output under its allowance, each slice with a tolerance of its own under that."""
+        if (axis := self._unordered.get(name)) is not None:
+            actual = reordered(expected, actual, axis, self.allowance(name, expected))
         if self._regions and name in self._regions:
             return compare_regions(expected, actual, self._regions[name], self.allowance(name, expected))
         found = compare(expected, actual, self.allowance(name, expected))

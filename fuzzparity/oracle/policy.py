@@ -126,7 +126,14 @@ class Policy:
     @property
     def is_by_element(self) -> bool:
         """Tell whether every output is judged element by element under one allowance, as rows of a stack are."""
-        return not self.quality and all(name in self.outputs for name in self.tolerances)
+        return not self.quality and all(
+            name in self.outputs and self.unordered(name) is None for name in self.tolerances
+        )
+
+    def unordered(self, output: str) -> int | None:
+        """Return the axis along which the user calls an output a set, None where its order counts."""
+        chosen = self.tolerances.get(output)
+        return chosen.unordered if isinstance(chosen, Tolerance) else None
 
     def require_fit(self, execution: Execution) -> list[str]:
         """Refuse slices that the outputs of a seed cannot have, by InvalidTarget; return a note on each empty one."""

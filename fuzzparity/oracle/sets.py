@@ -52,7 +52,7 @@ def _order(e: Wide, a: Wide, allowance: Allowance) -> npt.NDArray[np.intp]:
 
 
 def _partners(ratios: Wide) -> npt.NDArray[np.intp]:
-    """Return a partner for each row: within 1 for as many as can be (augmenting paths: Kuhn, 1955), else the nearest."""
+    """Return a partner for each row: within 1 for as many as can be (augmenting paths: Kuhn, 1955), else nearest."""
     count = len(ratios)
     near = [np.flatnonzero(row <= 1.0)[np.argsort(row[row <= 1.0], kind="stable")] for row in ratios]
     owner = np.full(count, -1, np.intp)  # of each column

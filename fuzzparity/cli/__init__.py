@@ -9,11 +9,11 @@ from typing import NoReturn
 
 import click
 
-from fuzzparity.cli import reading, reporting, running
+from fuzzparity.cli import reading, reporting, running, tracing
 from fuzzparity.cli.base import cli
 from fuzzparity.errors import FuzzparityError, InvalidTarget
 
-__all__ = ["cli", "main", "reading", "reporting", "running"]
+__all__ = ["cli", "main", "reading", "reporting", "running", "tracing"]
 
 _INTERNAL_FAULT = 3
 

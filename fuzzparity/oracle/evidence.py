@@ -131,8 +131,9 @@ def weigh(
 ) -> list[Answer]:
     """Answer for each differing output whether the difference is a bug, inherent or a tie.
 
-    All questions share the draws (up to 44 float64 runs, then up to 16 amplified and up to 21 for ties); the draws stop
-    as soon as every question is settled.
+    All questions share the draws (up to 44 float64 runs, then up to 16 amplified, 21 for ties and 52 more roundings);
+    they stop as soon as every question is settled. The distance of a tie takes up to 54 more, and a bound on roundings
+    one that costs some 15 times a plain one.
     """
     exact = referee.exact(case) if referee is not None else None  # one that failed on another case may answer this one
     if referee is None or exact is None:

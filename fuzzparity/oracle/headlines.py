@@ -11,6 +11,7 @@ import signal
 
 from fuzzparity.execution import Execution, Status
 from fuzzparity.oracle.question import Answer
+from fuzzparity.oracle.weighing import SOURCE
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind
 
 NAMES = {"torch": "torch", "ort": "ORT"}
@@ -97,10 +98,14 @@ def _tail(answer: Answer) -> str:
         return _inherent(evidence)
     if len(evidence.far_sides) == 1:
         right = "ort" if evidence.far_sides == ("torch",) else "torch"
-        return f"the exact answer sides with {side_name(right)}{_distances(evidence)}"
+        return f"{_exact(evidence)} sides with {side_name(right)}{_distances(evidence)}"
     if len(evidence.far_sides) == 2:
-        return f"the exact answer sides with neither{_distances(evidence)}"
+        return f"{_exact(evidence)} sides with neither{_distances(evidence)}"
     return evidence.note
+
+
+def _exact(evidence: Evidence) -> str:
+    return "the exact answer" if evidence.source == SOURCE else f"the {evidence.source}"
 
 
 def _inherent(evidence: Evidence) -> str:

@@ -142,3 +142,14 @@ def test_its_word_against_ort_is_a_bug_of_ort_and_against_torch_blames_neither(i
     assert verdict.side == ("" if is_files_fault else ORT)
     assert verdict.blame == "unknown"
     assert ("means something else than the module" in verdict.evidence.note) == is_files_fault
+
+
+def test_a_headline_says_whose_answer_it_was() -> None:
+    expected = network(torch.from_numpy(X)).numpy()
+    oracle = Oracle(("y",), Policy(("y",), "float32", {}, {}), lambda case: "", lambda case: Realism.NEAR)
+    sides = (Execution(TORCH, Status.OK, (expected,)), Execution(ORT, Status.OK, (expected * np.float32(1.01),)))
+    file, module = (
+        oracle.judge(case(x=X), *sides, referees(one, NETWORK)).verdicts[0] for one in (OnlyFloat32(), network)
+    )
+    assert "the ONNX reference in float64 sides with torch" in file.headline
+    assert "the exact answer sides with torch" in module.headline

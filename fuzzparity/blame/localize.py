@@ -53,6 +53,7 @@ _WEIGHT = (
 _OWN_WEIGHT = 3  # of every other operator
 
 Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
+Matters = Callable[[str, Array], bool]  # FX name, the nodes' answer -> torch, going on from it, leaves its output
 Noise = Callable[[str], "tuple[Array, Array] | None"]  # FX name -> (exact value, largest move), float64
 
 
@@ -83,6 +84,7 @@ def locate_paired(
     *,
     output: int | None,
     heals: Heals,
+    matters: Matters = lambda name, value: False,
     noise: Noise = lambda name: None,
     takes_largest: bool = False,
     on_node: Callable[[str, str], None] = lambda op, name: None,
@@ -101,21 +103,28 @@ def locate_paired(
     clear = [step for step in guilty if not is_inherent(step, noise)]
     if not clear:
         return _of_the_largest(found, guilty, view, scope, feeds, run) if takes_largest else None
-    tried = clear[:_MOST_CONFIRMED]
-    born = next((step for step in tried if heals(step.value, step.expected)), None)
-    first = born or max(tried, key=lambda step: step.error)
-    if born is None and len(tried) == 1:
-        told = "the only step with an error of its own"
-    else:
-        told = "healed by giving it torch's value" if born else "no value alone heals the output"
-    also = tuple(step.fx_node for step in clear if step is not first and not _is_behind(view, step, first))
+    first, told, is_guess, also = _born(clear[:_MOST_CONFIRMED], heals, matters)
     located = _inside(view, scope, feeds, run, first)
-    return replace(located, how=f"{located.how}; {told}", is_guess=born is None, also=also[:5])
+    return replace(located, how=f"{located.how}; {told}", is_guess=is_guess, also=also)
 
 
-def _is_behind(view: View, step: Step, first: Step) -> bool:
-    """Tell whether a step is one more output of the same nodes."""
-    return any(node.name == first.nodes[-1].name for node in step.nodes)
+def _born(steps_: Sequence[Step], heals: Heals, matters: Matters) -> tuple[Step, str, bool, tuple[str, ...]]:
+    """Return (the first step whose own error reaches the output, how that is known, is it a guess, further ones).
+
+    Torch's value at a step heals all that comes before it as well, so a later step that heals does not clear an earlier
+    one; torch, going on from the earlier one's own answer, does.
+    """
+    able = [step for step in steps_ if step.actual is not None and matters(step.fx_node, step.actual)]
+    healing = next((step for step in steps_ if heals(step.value, step.expected)), None)
+    if able:
+        rest = tuple(dict.fromkeys(step.fx_node for step in able[1:] if step.nodes[-1].name != able[0].nodes[-1].name))
+        if healing is not None and healing.value == able[0].value:
+            return able[0], "healed by giving it torch's value", False, rest[:5]
+        more = f"; not the only one: {', '.join(rest[:5])}" if rest else ""
+        return able[0], f"given to torch, its answer leaves torch's output{more}", not rest, rest[:5]
+    if healing is not None:
+        return healing, "healed by giving it torch's value", False, ()
+    return max(steps_, key=lambda step: step.error), "no value alone heals the output", True, ()
 
 
 def _of_the_largest(

@@ -230,6 +230,22 @@ class Site:
         answer = counted(answer, self._expected.where)
         return sides_with(self._verdict.kind, self.output, self._expected, self._actual, answer) == TORCH
 
+    def matters(self, program: Any, name: str, value: Array) -> bool:
+        """Tell whether torch's program, going on from a value at a node, gives another output than torch's."""
+        from fuzzparity.blame.witness import sides_with
+
+        if not self._expected.is_ok:
+            return False
+        scope = program.run(self.case, {name: value})
+        if scope.refused_at:
+            return True
+        outputs = tuple(scope.values[one] for one in scope.outputs if one in scope.values)
+        if len(outputs) != len(scope.outputs):
+            return False
+        answer = counted(Execution(TORCH, Status.OK, outputs), self._expected.where)
+        side = sides_with(self._verdict.kind, self.output, self._expected, self._actual, answer)
+        return side not in ("", TORCH)
+
     def source_of(self, stack: str) -> str:
         """Return "file:line" of the user's own code in a stack, relative to the target's folder or to where we are."""
         from fuzzparity.sides.own_code import own_place, places_in
@@ -374,6 +390,7 @@ def _of_values(site: Site, send: Callable[[Any], None]) -> Located | None:
             site.run_plain,
             output=site.output,
             heals=site.heals,
+            matters=functools.partial(site.matters, program),
             noise=program.noise,
             takes_largest=site.grade is not Grade.BUG,
         )

@@ -70,12 +70,15 @@ class Program:
         self._exported = exported
         self._runner: _Runner | None = None
 
-    def run(self, case: Case) -> Scope:
-        """Return every value of one run; where torch refuses, `refused_at` names the node."""
+    def run(self, case: Case, replaced: Mapping[str, Array] | None = None) -> Scope:
+        """Return every value of one run; where torch refuses, `refused_at` names the node.
+
+        `replaced`: values of the main graph, by name, to go on with instead of torch's own.
+        """
         args, kwargs = self._loaded.call.arguments([to_tensor(array) for array in case.inputs.values()])
         flat = self._exported._graph_module_flat_inputs(args, kwargs)
-        runner = _Runner(self._exported.graph_module)
-        self._runner = runner
+        runner = _Runner(self._exported.graph_module, replaced={n: to_tensor(a) for n, a in (replaced or {}).items()})
+        self._runner = runner if not replaced else self._runner
         with quietly(), torch.no_grad():
             try:
                 runner.run(*flat)
@@ -139,8 +142,9 @@ def _call(node: Node, values: Mapping[str, Any], change: Callable[[torch.Tensor]
 class _Runner(Interpreter):  # type: ignore[misc]
     """Keep every value by name, and a scope of its own for each run of a body."""
 
-    def __init__(self, module: GraphModule, graph: str = "") -> None:
+    def __init__(self, module: GraphModule, graph: str = "", replaced: Mapping[str, Any] | None = None) -> None:
         super().__init__(module, garbage_collect_values=False)
+        self._replaced = replaced or {}
         self.scope = Scope(graph)
         self.tensors: dict[str, Any] = {}
         self.nodes: dict[str, Node] = {node.name: node for node in module.graph.nodes}
@@ -150,6 +154,9 @@ class _Runner(Interpreter):  # type: ignore[misc]
         """Run one node and keep what it gives."""
         self.at = n.name
         value = super().run_node(n)
+        if n.name in self._replaced:
+            given = self._replaced[n.name]
+            value = given if isinstance(value, torch.Tensor) else given.item()
         if n.op in ("placeholder", "call_function"):
             self.tensors[n.name] = value
             array = _as_array(value)

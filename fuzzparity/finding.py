@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fuzzparity.case import Case, Lineage
+from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.execution import Execution
 from fuzzparity.verdict import Judgement, Kind, Realism, Verdict
 
@@ -129,6 +129,33 @@ class Where:
 
 
 IN_BATCH = "no row alone shows it"  # also the mutator's name in the lineage of such a case
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Hold the part of a finding's model that still shows it, with the values that stand at the cut.
+
+    `feeds` and `expected`: by the cut's own names; `expected` is empty where a death or a refusal shows it. `way`: what
+    shows: "shape", "dtype", "nonfinite", "discrete", "numeric", "refusal", "crash", "hang". `errors`: the largest
+    absolute error of each output. `recipes`: made-up array -> numpy expression that gives it. `real_weights`,
+    `real_values`: what is still the user's own.
+    """
+
+    model: bytes = field(repr=False)
+    feeds: dict[str, Array] = field(repr=False)
+    way: str
+    shown_by: str  # "ONNX Runtime against the ONNX reference"
+    nodes: int
+    expected: dict[str, Array] = field(default_factory=dict, repr=False)
+    errors: dict[str, float] = field(default_factory=dict)
+    signal: int = 0
+    refusal: str = ""
+    operators: tuple[str, ...] = ()  # "name (Op)" as the whole model has them
+    path: tuple[str, ...] = ()  # bodies that it was taken out of
+    recipes: dict[str, str] = field(default_factory=dict)
+    real_weights: tuple[str, ...] = ()
+    real_values: tuple[str, ...] = ()
+    executions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

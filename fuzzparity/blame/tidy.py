@@ -44,7 +44,17 @@ def tidied(part: Part, actual: Mapping[str, Array]) -> tuple[onnx.ModelProto, di
     opsets = [helper.make_opsetid(item.domain, item.version) for item in kept]
     del model.opset_import[:]
     model.opset_import.extend(opsets)
-    return model, names
+    return _with_inferred_outputs(model), names
+
+
+def _with_inferred_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose outputs of unknown type have what shape inference says of them; it may say nothing."""
+    if all(item.HasField("type") for item in model.graph.output):
+        return model
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except Exception:  # it raises on models that are at fault themselves
+        return model
 
 
 def graph_has_bodies(graph: onnx.GraphProto) -> bool:

@@ -192,7 +192,7 @@ class Docket:
     def _store(self, work: _Work, outcome: Investigation, stage: Stage) -> None:
         """Store what an investigation came to, and write its reproducer."""
         finding = self.corpus.finding(work.finding_id)
-        verdict = outcome.verdict or finding.verdict
+        verdict, cut = outcome.verdict or finding.verdict, outcome.cut
         finding = replace(
             finding,
             stage=stage,
@@ -202,10 +202,12 @@ class Docket:
             where=replace(where_of(verdict, outcome.actual), batch=_batch_of(work.suspect)),
             minimized_elements=outcome.case.elements,
             minimized_shapes=outcome.case.shapes,
-            model_nodes=self.prepared.facts.build.nodes,
-            model_bytes=self.prepared.facts.build.onnx_bytes,
+            model_nodes=cut.nodes if cut is not None else self.prepared.facts.build.nodes,
+            model_bytes=len(cut.model) if cut is not None else self.prepared.facts.build.onnx_bytes,
         )
         self.corpus.minimized(finding, outcome.case, outcome.expected, outcome.actual, work.suspect)
+        if cut is not None:
+            self.corpus.set_cut(finding.finding_id, cut)
         self._reproducer(finding)
 
     def _reproducer(self, finding: Finding) -> None:

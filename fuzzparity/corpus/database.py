@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import Build, TargetFacts
-from fuzzparity.corpus import blobs, maintenance, rows, schema
+from fuzzparity.corpus import blobs, cuts, maintenance, rows, schema
 from fuzzparity.corpus.lock import WriterLock
 from fuzzparity.corpus.plain import dumps
 from fuzzparity.corpus.reading import CorpusReader
@@ -24,7 +24,7 @@ from fuzzparity.corpus.records import KeptCase, Merged, Recheck, Snapshot
 from fuzzparity.corpus.schema import Database, now, transaction
 from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Environment, Execution
-from fuzzparity.finding import Confirmation, Finding, Stage, Suspect
+from fuzzparity.finding import Confirmation, Cut, Finding, Stage, Suspect
 from fuzzparity.target import Ort
 from fuzzparity.verdict import as_plain
 
@@ -247,6 +247,12 @@ class Corpus(CorpusReader):
             columns["hits"] = max(finding.hits, row["hits"])
             columns["first_seen_seconds"] = row["first_seen_seconds"]
             self._update("findings", "finding_id", finding.finding_id, columns)
+
+    def set_cut(self, finding_id: str, cut: Cut) -> None:
+        """Store the part of the model that shows a finding."""
+        with transaction(self.db):
+            self._finding_row(finding_id)
+            cuts.store(self.db, finding_id, cut, now())
 
     def set_path(self, finding_id: str, path: Path | str, *, standalone: str | None = None) -> None:
         """Store where the reproducer of a finding lies, and what its torch side is."""

@@ -25,6 +25,7 @@ _REFERENCES = (  # table, its key, the column that refers, what it refers to
     ("findings", "finding_id", "expected_sha256", "blobs", "sha256"),
     ("findings", "finding_id", "actual_sha256", "blobs", "sha256"),
     ("finding_cases", "finding_id", "case_digest", "cases", "digest"),
+    ("cuts", "finding_id", "blob_sha256", "blobs", "sha256"),
     ("campaign_findings", "campaign_id", "finding_id", "findings", "finding_id"),
     ("features", "feature", "case_digest", "cases", "digest"),
 )
@@ -77,6 +78,8 @@ def _verify_rows(corpus: CorpusReader) -> list[str]:
 def _verify_references(corpus: CorpusReader) -> list[str]:
     problems = []
     for table, key, column, other, other_key in _REFERENCES:
+        if not corpus._rows("select 1 from sqlite_master where name = ?", [table]):
+            continue  # a file of an earlier version, opened for reading
         sql = (
             f"select {key} as name, {column} as missing from {table} where {column} is not null "
             f"and {column} not in (select {other_key} from {other})"
@@ -102,7 +105,7 @@ def minimize(corpus: CorpusReader) -> int:
     conn.execute(
         "delete from blobs where sha256 not in (select blob_sha256 from cases union "
         "select blob_sha256 from build_files union select coalesce(expected_sha256, '') from findings union "
-        "select coalesce(actual_sha256, '') from findings)"
+        "select coalesce(actual_sha256, '') from findings union select blob_sha256 from cuts)"
     )
     conn.execute("delete from blob_chunks where sha256 not in (select sha256 from blobs)")
     return len(removed)

@@ -14,7 +14,7 @@ from typing import Any
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus import blobs, rows
+from fuzzparity.corpus import blobs, cuts, rows
 from fuzzparity.corpus.plain import from_plain, loads
 from fuzzparity.corpus.records import (
     BuildRow,
@@ -270,6 +270,7 @@ class CorpusReader:
                 environment=_environment(campaign[0]) if campaign else None,
                 ort=from_plain(Ort, loads(campaign[0]["ort"])) if campaign else Ort(),
                 rechecks=tuple(self.rechecks(finding_id)),
+                cut=cuts.load(self.db, finding_id),
             )
 
     def rechecks(self, finding_id: str | None = None) -> list[Recheck]:

@@ -14,7 +14,7 @@ from typing import Any
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.execution import Environment, Execution
-from fuzzparity.finding import Finding
+from fuzzparity.finding import Cut, Finding
 from fuzzparity.known import Told
 from fuzzparity.target import Ort
 
@@ -117,6 +117,7 @@ class Payload:
     environment: Environment | None = None
     ort: Ort = field(default_factory=Ort)
     rechecks: tuple[Recheck, ...] = ()  # on later builds, oldest first
+    cut: Cut | None = None  # the part of the model that shows it
 
 
 class Became(StrEnum):

@@ -175,9 +175,18 @@ def _rechecks_table(db: Database) -> None:
     db["rechecks"].create_index(["finding_id"])
 
 
+_CUTS = {"finding_id": str, "details": str, "blob_sha256": str, "added_at": str}
+
+
+def _cuts_table(db: Database) -> None:
+    """Keep the part of the model that shows a finding, with the values that stand at the cut."""
+    db["cuts"].create(_CUTS, pk="finding_id", if_not_exists=True)
+
+
 MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
     ("0001_first_tables", _first_tables),
     ("0002_rechecks", _rechecks_table),
+    ("0003_cuts", _cuts_table),
 )
 # a reader does without later steps, which add tables and change none; whoever reads such a table asks if it is there
 _NEEDED_TO_READ = "0001_first_tables"
@@ -296,7 +305,7 @@ def _prepare(db: Database, path: Path, *, read_only: bool) -> None:
 
 
 def _check_tables(path: Path, kinds: dict[str, str]) -> None:
-    disguised = sorted(name for name in (*_TABLES, "rechecks") if name in kinds and kinds[name] != "table")
+    disguised = sorted(name for name in (*_TABLES, "rechecks", "cuts") if name in kinds and kinds[name] != "table")
     triggers = sorted(name for name, kind in kinds.items() if kind == "trigger")
     if disguised or triggers:
         raise CorpusError(

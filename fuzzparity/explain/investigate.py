@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuzzparity.explain.blaming import blamed
+from fuzzparity.blame.localize import Located
+from fuzzparity.explain.blaming import blamed, may_blame
+from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.locating import located
 from fuzzparity.explain.minimizing import smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
@@ -17,6 +19,7 @@ from fuzzparity.explain.records import (
     InvestigateSpec,
     Investigation,
     Pairing,
+    Unblamed,
 )
 from fuzzparity.finding import Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
@@ -34,13 +37,31 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     found = _minimized(context, spec, confirmation)
     if found.verdict is None or found.expected is None or found.actual is None:
         return found
+    if may_blame(found.verdict):
+        context.send(Unblamed(found))
     verdict = blamed(
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
+    places: list[Located] = []
     verdict = located(
-        context, spec.twin, found.case, verdict, found.expected, found.actual, seconds=spec.blame_seconds
+        context,
+        spec.twin,
+        found.case,
+        verdict,
+        found.expected,
+        found.actual,
+        seconds=spec.blame_seconds,
+        on_found=places.append,
     )
+    place = places[0] if places else None
+    cut = cut_of(context, spec.twin, found.case, verdict, found.expected, place, seconds=_cut_seconds(spec))
+    found = replace(found, cut=cut)
     return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
+
+
+def _cut_seconds(spec: InvestigateSpec) -> float:
+    """Return what a cut may take: nothing where blame is not asked for, since it is what a cut compares with."""
+    return min(spec.cut_seconds, spec.blame_seconds)
 
 
 def _looks(spec: InvestigateSpec, verdict: Verdict, confirmation: Confirmation) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import CorpusError
 from fuzzparity.execution import Execution, Status
-from fuzzparity.finding import Finding
+from fuzzparity.finding import Cut, Finding
 from fuzzparity.oracle.compare import Allowance
 from fuzzparity.oracle.metrics import SITE as METRIC_SITE
 from fuzzparity.oracle.regions import Region, Regions, ordered, outside, region_of
@@ -74,6 +74,7 @@ class ReproducerContent:
     memory_bytes: int | None = None  # address space of an out-of-memory finding
     write_out: bool = True  # small inputs and models in repro.py itself
     model_files: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # external data, by file name
+    cut: Cut | None = field(default=None, repr=False)  # the part of the model that shows it
 
     @property
     def standalone(self) -> str:
@@ -109,6 +110,7 @@ def content_of_payload(payload: Payload) -> ReproducerContent:
         facts.confidential,
         contains_of(payload.finding, facts),
         model_files=payload.model_files,
+        cut=payload.cut,
     )
 
 

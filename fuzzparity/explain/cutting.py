@@ -1,0 +1,465 @@
+"""Cutting: from a blamed finding to the few nodes of its model that show it, on the values that stand there.
+
+The idea: blame says what to compare with. A pass's fault shows against ORT without it, a kernel's against the ONNX
+reference, an exporter's against torch's own value at the place that was found; a death and a refusal show by
+themselves. All of it runs in a fork; the best so far is told while the search goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fuzzparity.case import Array, Case, is_finite
+from fuzzparity.execution import ORT, Execution, Status
+from fuzzparity.explain.arbiters import Bench
+from fuzzparity.explain.pairing import map_of
+from fuzzparity.explain.records import TwinSpec
+from fuzzparity.finding import Cut
+from fuzzparity.target import Ort
+from fuzzparity.verdict import Grade, Kind, Verdict
+from fuzzparity.work.alone import Exit, run_alone
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.limits import Limits
+from fuzzparity.work.loader import Context
+
+if TYPE_CHECKING:
+    from fuzzparity.blame.alike import Difference
+    from fuzzparity.blame.cut import Ground, Part
+    from fuzzparity.blame.localize import Located
+
+DEATHS = frozenset({Kind.CRASH, Kind.HANG})
+REFUSALS = frozenset({Kind.LOAD_ERROR, Kind.ERROR_SPLIT})
+COMPARED = frozenset({Kind.NUMERIC, Kind.NONFINITE, Kind.SHAPE, Kind.DTYPE, Kind.DECISION, Kind.BRANCH_SPLIT})
+_SEARCH_SHARE = 0.5  # of the seconds, for nodes; the rest is for sizes and values
+_EXECUTIONS = 1500  # of shrinking a part
+_DEATHS = 150  # of those each of which takes a process
+_GRACE_SECONDS = 5.0  # to end by itself
+
+
+def cut_of(
+    context: Context,
+    spec: TwinSpec,
+    case: Case,
+    verdict: Verdict,
+    expected: Execution,
+    found: Located | None,
+    *,
+    seconds: float,
+) -> Cut | None:
+    """Return the smallest part of the model that shows a blamed verdict on its case; None where none was found.
+
+    `found`: the place that localization has found. Bounded by `seconds`; what was found by then stands.
+    """
+    is_worth_it = verdict.grade is Grade.BUG and verdict.kind in DEATHS | REFUSALS | COMPARED
+    if not is_worth_it or not spec.is_built or seconds <= 0 or verdict.side.startswith("torch"):
+        return None
+    best: list[Cut] = []
+    job = _Job(context, spec, case, verdict, expected, found, time.monotonic() + seconds)
+    run_alone(
+        job.run,
+        map_path=map_of(context),
+        limits=context.limits,
+        on_message=best.append,
+        total_seconds=seconds + _GRACE_SECONDS,
+    )
+    return best[-1] if best else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Hold whether a model shows the fault on its inputs, and both answers where there are two."""
+
+    shows: bool
+    expected: tuple[Array, ...] = ()
+    actual: tuple[Array, ...] = ()
+    difference: Difference | None = None
+
+
+class _Job:
+    """Cut one finding in a process of its own."""
+
+    def __init__(
+        self,
+        context: Context,
+        spec: TwinSpec,
+        case: Case,
+        verdict: Verdict,
+        expected: Execution,
+        found: Located | None,
+        deadline: float,
+    ) -> None:
+        self._context, self._spec, self._case, self._verdict = context, spec, case, verdict
+        self._recorded, self._found, self._deadline = expected, found, deadline
+        self._bench = Bench(context, spec, case)
+        self._plain = replace(self._bench.ort, optimization_level="none")
+        self._part, _, self._detail = verdict.blame.partition(":")
+        self._send: Callable[[Any], None] = lambda message: None
+        self._executions = 0
+        self._first: Difference | None = None  # how the first answer differed: smaller ones must differ so too
+
+    def run(self, announcer: Announcer, send: Callable[[Any], None]) -> None:
+        """Search, telling each better cut."""
+        self._send = send
+        part = self._given_part() or self._searched_part()
+        if part is not None:
+            self._shrink(part)
+
+    # what to run
+
+    def _ort(self, model: bytes, feeds: Mapping[str, Array]) -> Execution:
+        """Run a part as it is tested; where the fault is a death, in a process of its own."""
+        from fuzzparity.sides.parts import run_part
+
+        run = partial(run_part, model, feeds, self._bench.ort, self._context.loaded.folder)
+        if self._verdict.kind not in DEATHS:
+            return run()
+        path = self._context.map_path.with_name(self._context.map_path.name + ".cut.map")
+        seconds = self._context.limits.run_seconds
+        limits = Limits(seconds, self._context.limits.memory_bytes)
+        answer = run_alone(lambda announcer, send: run(), map_path=path, limits=limits, total_seconds=seconds)
+        if not isinstance(answer, Exit):
+            return answer if isinstance(answer, Execution) else Execution(ORT, Status.REFUSED)
+        return Execution(ORT, Status.HANG if answer.hang else Status.CRASHED, signal=answer.signal)
+
+    def _right(self, model: bytes, feeds: Mapping[str, Array]) -> tuple[Array, ...] | None:
+        """Run what blame says is right; None where it cannot tell."""
+        import onnx
+
+        from fuzzparity.blame.reference import run_reference
+        from fuzzparity.sides.parts import run_part
+
+        if self._part == "optimizer" or self._verdict.kind in REFUSALS:
+            execution = run_part(model, feeds, self._without_passes(), self._context.loaded.folder)
+        else:
+            execution = run_reference(onnx.ModelProto.FromString(model), feeds)
+        return tuple(execution.outputs) if execution.is_ok else None
+
+    def _without_passes(self) -> Ort:
+        passes = tuple(name for name in self._detail.split("+") if name and name != "unknown")
+        if self._part != "optimizer" or not passes:
+            return self._plain
+        return replace(self._bench.ort, disabled_optimizers=(*self._bench.ort.disabled_optimizers, *passes))
+
+    def _values(self, model: Any, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """Return every value of a right run of a graph, as far as one comes."""
+        from fuzzparity.blame.cut import stepwise_values
+        from fuzzparity.explain.programs import onnx_values
+        from fuzzparity.sides.bare import run_bare
+
+        def reference(part: bytes, given: Mapping[str, Array]) -> list[Any] | None:
+            import onnx
+
+            from fuzzparity.blame.reference import run_reference
+
+            execution = run_reference(onnx.ModelProto.FromString(part), given)
+            return list(execution.outputs) if execution.is_ok else None
+
+        def plain(part: bytes, given: Mapping[str, Array]) -> list[Any] | None:
+            return run_bare(part, given, self._plain)
+
+        run = reference if self._verdict.kind in DEATHS else plain
+        try:
+            prefers_run = self._part != "kernel" and run is plain
+            values = onnx_values(model, feeds, run if run is plain else lambda *given: None, prefers_run=prefers_run)
+        except Exception:  # an evaluator raises whatever it meets; then node by node, as far as it goes
+            values = {}
+        return values or stepwise_values(model, feeds, run)
+
+    def _may_go_on(self, share: float = 1.0) -> bool:
+        return time.monotonic() < self._deadline
+
+    # what shows
+
+    def _asked(self, model: bytes, feeds: Mapping[str, Array], expected: tuple[Array, ...] | None) -> _Answer:
+        """Ask whether a model shows the fault; `expected` is computed where it is None."""
+        from fuzzparity.blame.alike import CLEAR, difference
+
+        self._executions += 1
+        actual = self._ort(model, feeds)
+        if self._verdict.kind in DEATHS:
+            return _Answer(self._dies_alike(actual))
+        if self._verdict.kind in REFUSALS:
+            return _Answer(self._refuses_alike(actual))
+        if not actual.is_ok:
+            return _Answer(False)
+        expected = self._right(model, feeds) if expected is None else expected
+        if expected is None:
+            return _Answer(False)
+        found = difference(expected, actual.outputs, CLEAR)
+        shows = found.way != "" and (self._first is None or found.keeps(self._first))
+        return _Answer(shows, expected, actual.outputs, found)
+
+    def _dies_alike(self, actual: Execution) -> bool:
+        if self._verdict.kind is Kind.HANG:
+            return actual.status is Status.HANG
+        signal = self._verdict.site.split()[0] if self._verdict.site else ""
+        from fuzzparity.work.alone import signal_name
+
+        told = signal_name(actual.signal) if actual.signal is not None else ""
+        return actual.status is Status.CRASHED and (not signal.startswith("SIG") or told == signal)
+
+    def _refuses_alike(self, actual: Execution) -> bool:
+        """Tell whether ORT refuses at the same site: its source line where the message names one, else its message."""
+        if actual.is_ok or actual.refusal is None:
+            return False
+        return self._verdict.site in (actual.refusal.site, "") or self._verdict.site.endswith(actual.refusal.site)
+
+    def _shows(self, part: Part) -> bool:
+        """Tell whether a set of nodes shows the fault against captured values."""
+        from fuzzparity.blame.alike import CLEAR, LONG_CLEAR, difference
+
+        self._executions += 1
+        is_compared = self._verdict.kind in COMPARED
+        if is_compared and not part.is_known:
+            return False
+        actual = self._ort(part.model, part.feeds)
+        if not is_compared:
+            return self._dies_alike(actual) if self._verdict.kind in DEATHS else self._refuses_alike(actual)
+        if not actual.is_ok:
+            return False
+        clear = CLEAR if part.nodes == 1 else LONG_CLEAR
+        return difference([part.expected[name] for name in part.outputs], actual.outputs, clear).way != ""
+
+    # nodes
+
+    def _given_part(self) -> Part | None:
+        """Return the nodes that localization has found on torch's own values, where ORT leaves them there."""
+        found = self._found
+        if found is None or found.part is None or self._verdict.kind not in COMPARED:
+            return None
+        return found.part if self._shows(found.part) else None
+
+    def _searched_part(self) -> Part | None:
+        """Return the smallest set of nodes by search; bodies are entered where one node is left."""
+        if self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision"):
+            return self._right_to_the_end()
+        import onnx
+
+        from fuzzparity.blame.cut import Ground, Search
+
+        model = onnx.load(self._bench.model)
+        feeds = self._bench.feeds
+        outputs = [item.name for item in model.graph.output]
+        names = self._spec.facts.outputs
+        place = names.index(self._verdict.output) if self._verdict.output in names else None
+        wanted = [outputs[place]] if place is not None and place < len(outputs) else outputs
+        ground = Ground(model, feeds, self._values(model, feeds), wanted)
+        until = time.monotonic() + (self._deadline - time.monotonic()) * _SEARCH_SHARE
+        search = Search(self._shows, may_go_on=lambda: time.monotonic() < until, on_better=self._tell)
+        chosen = search.smallest(ground, self._hint(ground))
+        if chosen is not None and len(chosen) == 1:
+            search.enter(ground, chosen[0], self._values, self._plain_run, self._inside())
+        return search.best
+
+    def _plain_run(self, model: bytes, feeds: Mapping[str, Array]) -> list[Any] | None:
+        right = self._right(model, feeds)
+        return None if right is None else list(right)
+
+    def _hint(self, ground: Ground) -> list[int]:
+        """Return the places that localization or blame has named."""
+        found, known = self._found, self._verdict.attribution
+        if found is not None and found.pattern:
+            return ground.places_of(found.pattern)
+        if found is not None and found.path:
+            return ground.places_of({found.path[0].partition("/")[0]})
+        if known is not None and known.onnx_node:
+            return ground.places_of({known.onnx_node}, known.op)
+        return []
+
+    def _inside(self) -> set[str]:
+        """Return the names of nodes in bodies that localization has found."""
+        found = self._found
+        if found is None:
+            return set()
+        return {step.partition("/")[0] for step in found.path} | {found.onnx_node}
+
+    def _right_to_the_end(self) -> Part | None:
+        """Return the nodes from the last values that torch had too to the output, with torch's recorded answer."""
+        import onnx
+
+        from fuzzparity.blame.cut import Part
+        from fuzzparity.blame.matching import are_same
+        from fuzzparity.blame.subgraphs import View
+        from fuzzparity.sides.eager import eager_events
+
+        names = self._spec.facts.outputs
+        place = names.index(self._verdict.output) if self._verdict.output in names else -1
+        if place < 0 or not self._recorded.is_ok or self._part not in ("export", "capture", "onnx_file"):
+            return None
+        model = onnx.load(self._bench.model)
+        feeds = self._bench.feeds
+        values = {name: one for name, one in self._values(model, feeds).items() if _says_much(one)}
+        events = [array for event in eager_events(self._context.loaded, self._case) for array in event.outputs]
+        right = {name for name, value in values.items() if any(are_same(value, array) for array in events)}
+        view = View(model, model.graph)
+        wanted = model.graph.output[place].name
+        found = view.between([wanted], (right | feeds.keys()) - {wanted})
+        if found is None or not found[0]:
+            return None
+        known = {**values, **feeds}
+        given = {name: known[name] for name in found[1] if name in known and name not in view.constants}
+        answer = {wanted: self._recorded.outputs[place]}
+        part = Part(view.model_of(found[0], given, [wanted]), given, (wanted,), answer, len(found[0]))
+        return part if self._shows(part) else None
+
+    # sizes and values
+
+    def _tell(self, part: Part) -> None:
+        """Tell a part as the best so far."""
+        cut = self._cut(part)
+        if cut is not None:
+            self._send(cut)
+
+    def _cut(self, part: Part) -> Cut | None:
+        """Return a part as a cut, asked once more under its new names; None where it then shows nothing."""
+        from fuzzparity.blame.tidy import original_nodes, tidied, weights_of, with_types
+
+        model, names = tidied(part, part.expected)
+        feeds = {names[name]: array for name, array in part.feeds.items()}
+        known = tuple(part.expected[name] for name in part.outputs) if part.is_known else None
+        answer = self._asked(model.SerializeToString(), feeds, known)
+        if not answer.shows:
+            return None
+        outputs = [item.name for item in model.graph.output]
+        expected = dict(zip(outputs, answer.expected, strict=False))
+        actual = dict(zip(outputs, answer.actual, strict=False))
+        typed = with_types(model, actual)
+        return replace(
+            self._told(expected, actual, answer),
+            model=typed.SerializeToString(),
+            feeds=feeds,
+            nodes=part.nodes,
+            operators=original_nodes(part),
+            path=part.path,
+            real_weights=tuple(name for name, one in weights_of(model).items() if one.size > 1),
+            real_values=tuple(feeds),
+        )
+
+    def _told(self, expected: dict[str, Array], actual: dict[str, Array], answer: _Answer) -> Cut:
+        """Return what is to be said of an answer."""
+        from fuzzparity.blame.alike import largest_errors
+
+        kind = self._verdict.kind
+        if kind in COMPARED:
+            way = answer.difference.way if answer.difference is not None else "numeric"
+            errors = largest_errors(expected, actual)
+            return Cut(b"", {}, way, f"ONNX Runtime against {self._compared_with}", 0, expected, errors)
+        if kind in REFUSALS:
+            return Cut(b"", {}, "refusal", "ONNX Runtime's refusal", 0, refusal=self._verdict.site)
+        number = self._signal_number()
+        way = "hang" if kind is Kind.HANG else "crash"
+        return Cut(b"", {}, way, "the end of ONNX Runtime's process", 0, signal=number)
+
+    @property
+    def _compared_with(self) -> str:
+        if self._part == "optimizer":
+            passes = self._detail.replace("+", ", ")
+            return f"itself without {passes}" if passes and passes != "unknown" else "itself without optimization"
+        return "the ONNX reference" if self._part in ("kernel", "precision") else "torch"
+
+    def _signal_number(self) -> int:
+        import signal
+
+        name = self._verdict.site.split()[0] if self._verdict.site else ""
+        return int(getattr(signal, name)) if name.startswith("SIG") and hasattr(signal, name) else 0
+
+    def _shrink(self, part: Part) -> None:
+        """Make sizes, weights and values plainer, where a right answer can be computed again."""
+        import onnx
+
+        from fuzzparity.blame.tidy import weights_of, with_arrays, with_types
+        from fuzzparity.minimize.model import Shrunk, made_up, shrunk
+
+        start = self._cut(part)
+        if start is None:
+            return
+        self._send(start)
+        model = onnx.ModelProto.FromString(start.model)
+        weights = weights_of(model)
+        original = {**start.feeds, **weights}
+        is_torchs = self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision")
+        if is_torchs:  # torch's value belongs to these very inputs
+            self._send(replace(start, executions=self._executions, **_own(start, original, {}, made_up)))
+            return
+        if self._verdict.kind in COMPARED:
+            self._first = self._asked(start.model, start.feeds, None).difference
+            if self._first is None or not self._first.way:  # only against captured values
+                return
+        was_finite = all(is_finite(array) for array in original.values())
+
+        def asked(arrays: Mapping[str, Array]) -> tuple[_Answer, Any]:
+            feeds = {name: arrays[name] for name in start.feeds}
+            changed, _ = with_arrays(model, feeds, {name: arrays[name] for name in weights})
+            return self._asked(changed.SerializeToString(), feeds, None), changed
+
+        def interesting(arrays: Mapping[str, Array]) -> bool:
+            if was_finite and not all(is_finite(array) for array in arrays.values()):
+                return False
+            return asked(arrays)[0].shows
+
+        def told(found: Shrunk) -> None:
+            answer, changed = asked(found.arrays)
+            if not answer.shows:
+                return
+            outputs = [item.name for item in changed.graph.output]
+            expected = dict(zip(outputs, answer.expected, strict=False))
+            actual = dict(zip(outputs, answer.actual, strict=False))
+            self._send(
+                replace(
+                    self._told(expected, actual, answer),
+                    model=with_types(changed, actual).SerializeToString(),
+                    feeds={name: found.arrays[name] for name in start.feeds},
+                    nodes=start.nodes,
+                    operators=start.operators,
+                    path=start.path,
+                    recipes=found.recipes,
+                    executions=self._executions,
+                    **_own(start, found.arrays, found.recipes, made_up, original),
+                )
+            )
+
+        limit = _DEATHS if self._verdict.kind in DEATHS else _EXECUTIONS
+        left = max(0.1, self._deadline - time.monotonic())
+        told(shrunk(original, interesting, limit_executions=limit, seconds=left, on_better=_sometimes(told)))
+
+
+def _own(
+    start: Cut,
+    arrays: Mapping[str, Array],
+    recipes: Mapping[str, str],
+    made_up: Callable[[Array, Array | None], bool],
+    original: Mapping[str, Array] | None = None,
+) -> dict[str, Any]:
+    """Return which weights and values are still the user's own."""
+    given = original or arrays
+    left = [name for name, array in arrays.items() if name not in recipes and not made_up(array, given[name])]
+    return {
+        "real_weights": tuple(name for name in left if name not in start.feeds),
+        "real_values": tuple(name for name in left if name in start.feeds),
+    }
+
+
+def _sometimes(told: Callable[[Any], None], seconds: float = 1.0) -> Callable[[Any], None]:
+    """Return `told`, called at most once in so many seconds: each time costs a run."""
+    last = [time.monotonic()]
+
+    def later(found: Any) -> None:
+        if time.monotonic() - last[0] >= seconds:
+            last[0] = time.monotonic()
+            told(found)
+
+    return later
+
+
+def _says_much(value: Any) -> bool:
+    """Tell whether a value is worth being recognized by: more than a few plain numbers."""
+    array = np.asarray(value)
+    return (
+        array.dtype.kind in "fV" and array.size >= 2 and np.unique(array.reshape(-1)[:64].astype(np.float64)).size > 1
+    )

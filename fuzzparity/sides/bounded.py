@@ -123,10 +123,14 @@ class Arithmetic:
 
     def products(self, x: Bounded, y: Bounded, product: Callable[..., torch.Tensor], terms: int) -> Bounded:
         """Return a bilinear `product(x, y)` whose elements are sums of so many products, in any order."""
-        size = product(x.magnitude, y.magnitude)
-        bound = product(x.value.abs(), y.bound) + product(x.bound, y.magnitude)
-        bound = bound + self.gamma(max(1, terms)) * size + 2 * terms * self._tiny
-        return Bounded(product(x.value, y.value), torch.where(size <= self._largest, bound, math.inf))
+        gamma = self.gamma(max(1, terms))
+        # |x| Ey + Ex (|y| + Ey) + gamma (|x| + Ex) (|y| + Ey), in one product where y is exact, as weights are
+        bound = product(x.bound + gamma * x.magnitude, y.magnitude)
+        is_finite = bound <= gamma * self._largest
+        if bool(y.bound.any()):
+            bound = bound + product(x.value.abs(), y.bound)
+        bound = torch.where(is_finite, bound + 2 * terms * self._tiny, math.inf)
+        return Bounded(product(x.value, y.value), bound)
 
     def variance(self, x: Bounded, mean: Bounded, dims: Sequence[int], less: int = 0) -> Bounded:
         """Return the mean square of x - mean (kept dims), over the count less `less`: the two-pass formula."""

@@ -17,7 +17,18 @@ from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import FuzzOptions
 from fuzzparity.campaign.rechecking import recheck, seconds_for, take_over
-from fuzzparity.campaign.records import PROBE_JOB, Hits, Kept, LeaseDone, Noted, ProbeSpec, Ready, Unstacked, WorkerSpec
+from fuzzparity.campaign.records import (
+    PROBE_JOB,
+    Avoided,
+    Hits,
+    Kept,
+    LeaseDone,
+    Noted,
+    ProbeSpec,
+    Ready,
+    Unstacked,
+    WorkerSpec,
+)
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare, suspect_of_death
 from fuzzparity.campaign.state import Clock, Totals, resident_bytes, set_aside
 from fuzzparity.case import Lineage
@@ -32,7 +43,8 @@ from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
 
-FINISH_SECONDS = 30.0
+FINISH_SECONDS = 30.0  # after a time that was asked for: DESIGN, "Commands"
+_FINISH_UNASKED_SECONDS = 180.0  # where a number of cases, or the gate, ended the campaign: nobody counts on its end
 _PROBE_SECONDS = 5.0  # of these, kept for the last probe
 _STOP_SECONDS = 5.0
 _SNAPSHOT_SECONDS = 10.0
@@ -70,7 +82,9 @@ class Campaign:
     def run(self) -> CampaignResult:
         """Run to the end, whichever it is; everything found is stored when this returns or raises."""
         with self._signals():
-            prepared = prepare(self._options.target, workers=self._options.workers, say=self._say)
+            prepared = prepare(
+                self._options.target, workers=self._options.workers, say=self._say, writes=not self._options.fresh
+            )
             self.builds = prepared.loaded.builds
             self._options = self._options.shared(len(self.builds))
             try:
@@ -204,6 +218,8 @@ class Campaign:
             self._note_once(event.payload.reason)
         elif isinstance(event.payload, Noted):
             self._note_once(event.payload.text)
+        elif isinstance(event.payload, Avoided):
+            slot.avoided += event.payload.count
         elif isinstance(event.payload, LeaseDone):
             self._lease_done(crew, slot, event.payload)
 
@@ -240,7 +256,8 @@ class Campaign:
         self._counters.deaths += 1
         self._counters.executions += begun
         self._counters.inputs += begun
-        self._counters.barren_deaths = 0 if begun else self._counters.barren_deaths + 1
+        if not slot.is_spare:
+            self._counters.barren_deaths = 0 if begun else self._counters.barren_deaths + 1
         if event.exit.fault:
             self._fault(event.exit.fault)
         elif event.exit.with_loader:
@@ -251,9 +268,9 @@ class Campaign:
                 lease=lease.number if lease else 0,
                 sequence=announced.sequence,
             )
-            self._docket.take(
-                suspect_of_death(self._prepared.facts, self._prepared.twin, event.exit, announced.case, lineage)
-            )
+            suspect = suspect_of_death(self._prepared.facts, self._prepared.twin, event.exit, announced.case, lineage)
+            crew.learn(suspect.bucket.finding_id, announced.case)
+            self._docket.take(suspect)
         else:
             where = f"in the {announced.side}" if announced is not None and announced.side else "between runs"
             self._observer.note(f"a worker died with {event.exit.text} {where}; another takes its place")
@@ -314,7 +331,7 @@ class Campaign:
         """End the workers and take what they had sent; a case that is cut off is no suspect."""
         crew.kill()
         deadline = time.monotonic() + _STOP_SECONDS
-        while crew.alive and time.monotonic() < deadline:
+        while not crew.is_gone and time.monotonic() < deadline:
             for event in self._prepared.pool.wait(0.1):
                 slot = None if isinstance(event, LoaderLost) else crew.slot_of(event.child)
                 if slot is not None and isinstance(event, Died):
@@ -327,7 +344,8 @@ class Campaign:
 
     def _end(self, notes: tuple[str, ...]) -> CampaignResult:
         if self._signal is None:
-            deadline = time.monotonic() + FINISH_SECONDS
+            is_timed = self._options.seconds is not None and self._clock.started is not None
+            deadline = time.monotonic() + (FINISH_SECONDS if is_timed else _FINISH_UNASKED_SECONDS)
             self._finish_pending(deadline)
             self._last_probe(deadline)
         self._checkpoint()
@@ -402,12 +420,13 @@ class Campaign:
         if is_back and self._options.fail_on:  # said to be fixed: it fails, new to this corpus or not
             return 1
         told = [f for f in seen if f.finding_id in new and f.reproduced and not f.is_silent]
-        if any(rule.matches(finding) for finding in told for rule in self._options.fail_on):
+        rules = self._options.fail_on
+        if any(rule.matches(finding) for finding in told for rule in rules):
             return 1
         if self._clock.started is not None and self._is_nearly_all_refused():
             return 4
-        if self._clock.started is None and not self._docket.findings:
-            return 4
+        if self._clock.started is None:  # the gate ended it: a known fault still keeps everything from being judged
+            return 1 if any(f.reproduced and not f.is_silent and rule.matches(f) for f in seen for rule in rules) else 4
         return 0
 
     def _is_nearly_all_refused(self) -> bool:

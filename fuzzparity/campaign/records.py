@@ -15,6 +15,7 @@ from fuzzparity.execution import Execution, Refusal
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import SeedStatistics
+from fuzzparity.generate.perils import Peril
 from fuzzparity.generate.ranges import InputRanges
 from fuzzparity.generate.relations import Rule
 from fuzzparity.oracle.policy import Policy
@@ -107,6 +108,7 @@ class Lease:
     skip: int = 0
     sweep_from: int | None = None
     adopt: tuple[str, ...] = ()  # digests of cases that other workers kept meanwhile
+    perils: tuple[Peril, ...] = ()  # what cases have in common that killed a side
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,13 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True)
+class Avoided:
+    """Report how many places of a lease stayed empty since the last report, ahead of a case that may kill."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseDone:
     """Report the counters of a finished lease."""
 
@@ -137,6 +146,7 @@ class LeaseDone:
     mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
     rules: tuple[Rule, ...] = ()  # what refusals by both sides taught about sizes
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)  # (side, message) -> times, of both refused
+    harmless: tuple[Peril, ...] = ()  # perils that cases have survived
 
 
 @dataclass(frozen=True, slots=True)

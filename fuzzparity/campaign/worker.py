@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.records import Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
+from fuzzparity.campaign.records import Avoided, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
+from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
@@ -24,6 +25,7 @@ from fuzzparity.finding import Suspect, suspects_of
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
 from fuzzparity.generate.generator import Generator, Proposal
+from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.rows import decades_of
 from fuzzparity.verdict import Judgement, Kind
@@ -66,6 +68,7 @@ class Worker:
         self._look_alikes: dict[str, Mark] = {}
         self._told: set[str] = set()
         self._refusals = RefusalTally()
+        self._caution = Caution()
         self._sequences = Sequences(carrying_of(context.loaded.target, self._facts), seeds, spec.rng_seed)
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
         self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""
@@ -73,6 +76,8 @@ class Worker:
     def work(self, lease: Lease) -> LeaseDone:
         """Run one lease to its end."""
         self._adopt(lease.adopt)
+        self._caution.heed(lease.perils)
+        self._caution.left_out()  # those of the lease before are in its count
         self._generator.begin(lease.number, sweep_from=lease.sweep_from, sequence=lease.first_sequence)
         self._sequences.begin()
         counters = Counters()
@@ -101,6 +106,7 @@ class Worker:
             self._generator.statistics(),
             self._generator.rules,
             self._refusals.taken(),
+            self._caution.harmless,
         )
 
     def _turn(self, counters: Counters) -> None:
@@ -112,12 +118,25 @@ class Worker:
         elif self._stacking.has_queued:
             self._stacking.again(counters, self._again)
         elif self._stacking.is_due() and (stack := self._stacking.draw()) is not None:
-            self._stacking.run(stack, counters)
+            if not self._is_avoided(stack.case):
+                self._stacking.run(stack, counters)
+                self._caution.survived(stack.case)
         else:
             proposal = self._generator.propose()
+            if self._is_avoided(proposal.case):
+                return  # its place in the stream stays empty; the campaign hands out another one
             relative = proposal.label == "sweep" or proposal.lineage.sequence % _RELATIVE_EVERY == 0
             self._step(proposal, counters, relative=relative)
             counters.inputs += self._stacking.count(proposal)
+            self._caution.survived(proposal.case)
+
+    def _is_avoided(self, case: Case) -> bool:
+        """Tell whether a case is left out, since its likes killed workers; one that is not may kill this one."""
+        if self._caution.avoids(case):
+            return True
+        if count := self._caution.left_out():
+            self._context.send(Avoided(count))
+        return False
 
     def _pass(self) -> None:
         """Draw what an earlier worker got through, and run nothing."""

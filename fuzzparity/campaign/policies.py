@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fuzzparity.errors import InvalidTarget, InvalidUsage
 from fuzzparity.oracle.regions import region_of
-from fuzzparity.target import POLICIES, Tolerance
+from fuzzparity.target import POLICIES, QUALITIES, Tolerance
 
 EVERY = "*"  # the key of a policy for every output that none names
 _NUMBER = r"[0-9.]+(?:[eE][-+]?[0-9]+)?"
-_NUMBERS = re.compile(rf"(rtol|atol):({_NUMBER})")
+_NUMBERS = re.compile(rf"(?:(rtol|atol):({_NUMBER}))|(?:(unordered):(-?[0-9]{{1,3}}))")
 
 Policies = Mapping[str, Tolerance | str]
 
@@ -35,20 +35,21 @@ def parse_policies(texts: Iterable[str]) -> dict[str, Tolerance | str]:
 
 
 def _value(text: str, value: str) -> Tolerance | str:
-    if value in POLICIES:
+    if value in (*POLICIES, *QUALITIES):
         return value
     if re.fullmatch(_NUMBER, value):
         return _tolerance(text, {"atol": value})
     parts = [_NUMBERS.fullmatch(part.strip()) for part in value.split(",")]
-    names = [part[1] for part in parts if part is not None]
-    if None in parts or len(set(names)) != len(parts):
+    given = {part[1] or part[3]: part[2] or part[4] for part in parts if part is not None}
+    if len(given) != len(parts):
         raise _wrong(text, f"{value!r} is no policy")
-    return _tolerance(text, {part[1]: part[2] for part in parts if part is not None})
+    return _tolerance(text, given)
 
 
 def _tolerance(text: str, numbers: Mapping[str, str]) -> Tolerance:
     try:
-        return Tolerance(**{name: float(number) for name, number in numbers.items()})
+        axis = int(numbers["unordered"]) if "unordered" in numbers else None
+        return Tolerance(float(numbers.get("rtol", 0.0)), float(numbers.get("atol", 0.0)), axis)
     except (ValueError, InvalidTarget) as error:
         raise _wrong(text, "the number cannot be read, or is not finite") from error
 
@@ -59,8 +60,10 @@ def policies_for(chosen: Policies, outputs: Sequence[str], *, is_strict: bool = 
     for key, value in chosen.items():
         try:
             if key != EVERY:
-                region_of(key, outputs)
+                region = region_of(key, outputs)
                 found[key] = value
+                if region is not None and (value in QUALITIES or getattr(value, "unordered", None) is not None):
+                    raise InvalidTarget("declare", f"{value} holds for a whole output, and not for a slice")
         except InvalidTarget as error:
             if is_strict:
                 why = error.problem.replace("tolerances name", "it names").replace("in tolerances ", "in ")
@@ -72,7 +75,9 @@ def policies_for(chosen: Policies, outputs: Sequence[str], *, is_strict: bool = 
 
 def _wrong(text: str, why: str, outputs: Sequence[str] = ()) -> InvalidUsage:
     there = f"; outputs: {', '.join(outputs)}" if outputs else ""
+    named = ", ".join((*POLICIES, *QUALITIES))
     return InvalidUsage(
-        f"--policy {text!r}: {why}{there}; policies: {', '.join(POLICIES)}; or numbers: logits=1e-3 (atol), "
-        "scores=rtol:1e-3,atol:1e-4, 'boxes[..., :4]=0.5'; without a name it holds for every output"
+        f"--policy {text!r}: {why}{there}; policies: {named}; or numbers: logits=1e-3 (atol), "
+        "scores=rtol:1e-3,atol:1e-4, 'boxes[..., :4]=0.5', boxes=atol:0.5,unordered:1 (items in any order along axis "
+        "1); without a name it holds for every output"
     )

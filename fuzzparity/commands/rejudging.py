@@ -21,6 +21,7 @@ from fuzzparity.oracle.judge import Oracle
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.oracle.regions import region_of
 from fuzzparity.report.needed import Needed, needed_of
+from fuzzparity.target import QUALITIES
 from fuzzparity.verdict import Grade, Judgement, Verdict
 
 
@@ -106,6 +107,9 @@ def rejudged(payload: Payload, chosen: Policies) -> Rejudged:
     spoken_of = {_output_of(key, facts.outputs) for key in policies}
     if verdict.output not in spoken_of:
         return Rejudged(payload, judged, f"no policy is given for {verdict.output or 'it'}", needed=least)
+    if (quality := policies.get(verdict.output or "")) in QUALITIES:
+        stays = f"{quality} goes by the noise on the seeds, which only a run measures: explain TARGET INPUTS --policy"
+        return Rejudged(payload, judged, stays, needed=least)
     oracle = Oracle(
         facts.outputs,
         Policy(facts.outputs, facts.build.computing_dtype, policies),

@@ -55,7 +55,9 @@ def here(tmp_path, monkeypatch):
 
 def test_policies_are_read_in_every_spelling():
     texts = ["boxes[..., :4]=boxes_pixels", "scores=rtol:1e-3,atol:1e-4", "a=1e-3", "b=rtol:0.5", "strict"]
+    texts += ["c=unordered:-2, atol:0.5", "d=quantized"]
     wanted = {"boxes[..., :4]": "boxes_pixels", "scores": Tolerance(1e-3, 1e-4), "a": Tolerance(atol=1e-3)}
+    wanted |= {"c": Tolerance(atol=0.5, unordered=-2), "d": "quantized"}
     assert parse_policies(texts) == wanted | {"b": Tolerance(rtol=0.5), EVERY: "strict"}
     assert policies_for(parse_policies(["y=1", "strict"]), ("y", "z")) == {"y": Tolerance(atol=1.0), "z": "strict"}
     assert policies_for(parse_policies(["w=1"]), ("y",), is_strict=False) == {}
@@ -72,6 +74,7 @@ def test_policies_are_read_in_every_spelling():
         (["y=1e999"], "is not finite"),
         (["y=1.2.3"], "cannot be read"),
         (["y=1", "y=2"], "y is given twice"),
+        (["y=unordered:1.5"], "no policy"),
         (["1", "2"], "every output is given twice"),
     ],
 )
@@ -80,10 +83,18 @@ def test_a_wrong_policy_says_how_one_is_written(texts, said):
         parse_policies(texts)
 
 
-@pytest.mark.parametrize(("key", "said"), [("z", "it names 'z', which is no output"), ("y[a]", "'a' is no integer")])
-def test_a_policy_for_what_is_no_output_lists_outputs_and_policies(key, said):
+@pytest.mark.parametrize(
+    ("key", "policy", "said"),
+    [
+        ("z", "strict", "it names 'z', which is no output"),
+        ("y[a]", "strict", "'a' is no integer"),
+        ("y[0]", "half", "holds for a whole output"),
+        ("y[0]", Tolerance(unordered=0), "holds for a whole output"),
+    ],
+)
+def test_a_policy_for_what_is_no_output_lists_outputs_and_policies(key, policy, said):
     with pytest.raises(InvalidUsage, match=said) as error:
-        policies_for({key: "strict"}, ("x", "y"))
+        policies_for({key: policy}, ("x", "y"))
     assert "outputs: x, y; policies: logits" in str(error.value)
 
 
@@ -106,6 +117,7 @@ def test_stored_findings_are_judged_again_by_what_the_sides_answered(here):
     part = judged("boxes[..., 1:]=rtol:0.01", what=strict["boxes"].finding.finding_id)["boxes"]
     assert part.verdict.comparison.index == (0, 0)  # the rest is held to the default
     assert judged("boxes[..., 1:]=rtol:0.01", "boxes=0.5")["boxes"].agrees
+    assert "which only a run measures" in judged("half")["boxes"].stays
     assert judged("boxes=1")["scores"].stays == "no policy is given for scores"
     with pytest.raises(InvalidUsage, match="outputs: boxes, scores"):
         judged("box=1")

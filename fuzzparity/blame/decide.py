@@ -19,6 +19,8 @@ DECOMPOSED = "decomposed program"
 TRACED = "traced module"
 REFERENCE = "ONNX reference"
 UNOPTIMIZED = "ORT without optimization"
+PRECISE = "ORT with float accumulation in MatMulNBits"
+CHECKER = "ONNX checker"  # sides with an ORT that does not load, where it refuses the model as well
 OPTIMIZED = "ORT"  # at the target's own level, again and alone
 PLAIN = "ORT with default settings"  # at the target's own level, on one thread
 OTHER_CAPTURED = "program that the other exporter captures"
@@ -27,6 +29,9 @@ UNSIMPLIFIED = "export with optimize=False"
 FRESH_EXPORT = "fresh export"
 FRESH_TRACED = "fresh export by torchscript"
 WEIGHTS = "weights"  # no vote: whether the module's stand in a given file
+# onnxruntime_session_options_config_keys.h, kOrtSessionOptionsQDQMatMulNBitsAccuracyLevel: 4 is int8 and the default
+PRECISE_CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}
+PRECISE_PASS = "QDQSelectorActionTransformer"  # the pass that makes MatMulNBits
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +73,15 @@ def decide(votes: Votes) -> tuple[str, str]:
         if votes.passes:
             joined = "+".join(votes.passes)
             alone = "alone " if len(votes.passes) == 1 else "together "
-            return (
-                f"optimizer:{joined}",
-                f"ORT without optimization gives torch's answer; without {' and '.join(votes.passes)} {alone}"
-                "it is healed",
-            )
+            without = f"without {' and '.join(votes.passes)} {alone}it is healed"
+            how = f"ORT without optimization gives torch's answer; {without}"
+            if votes.of(PRECISE) == TORCH:
+                how += ", and with it as well where MatMulNBits does not round its activations to 8 bits"
+            return f"optimizer:{joined}", how
         return "optimizer:unknown", "ORT without optimization gives torch's answer; no set of passes heals it"
+    if votes.of(CHECKER) == ORT:
+        blame = "onnx_file" if votes.is_given else "export"
+        return blame, f"the ONNX checker refuses the model as well: {votes.said(CHECKER)}"
     if votes.of(DECOMPOSED) == ORT:
         return "export", "the captured program is right; after decomposition it gives ORT's answer"
     reference = votes.of(REFERENCE)
@@ -119,6 +127,8 @@ def said_of(statements: Sequence[Statement]) -> str:
 def workaround(blame: str, votes: Votes, costs: Mapping[str, float]) -> str:
     """Return what to do until it is fixed, with its measured cost (`costs`: what -> time relative to now)."""
     part, _, detail = blame.partition(":")
+    if part == "optimizer" and votes.of(PRECISE) == TORCH:
+        return f"Ort(config={PRECISE_CONFIG!r}){_cost(costs, 'precise')}"
     if part == "optimizer" and votes.passes:
         names = ", ".join(repr(name) for name in votes.passes)
         return f"Ort(disabled_optimizers=[{names}]){_cost(costs, 'disabled')}"

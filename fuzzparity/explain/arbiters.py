@@ -25,6 +25,7 @@ from fuzzparity.work.loader import Context
 
 LONGEST_SECONDS = 60.0  # of one arbiter; an export takes the most
 _TIMED_RUNS = 7
+_MOST_SAID = 200  # characters of what a checker says
 
 
 class Bench:
@@ -110,6 +111,20 @@ class Bench:
         from fuzzparity.blame.reference import run_reference
 
         return self._alone(lambda: run_reference(self._proto(), self.feeds), "reference")
+
+    def problem(self) -> str:
+        """Return what the ONNX checker, types and shapes included, finds wrong; "" where it accepts the file."""
+        import onnx
+
+        def body(announcer: Announcer, send: Callable[[Any], None]) -> str:
+            try:
+                onnx.checker.check_model(str(self.model), full_check=True)
+            except Exception as error:  # of protobuf, of the checker and of inference, without a base of their own
+                return readable_message(str(error))[:_MOST_SAID] or type(error).__name__
+            return ""
+
+        answer = self._run(body)
+        return answer if isinstance(answer, str) else ""
 
     def weights(self) -> str:
         """Say whether the given file holds the module's weights; "" where there are none to compare."""

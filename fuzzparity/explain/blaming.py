@@ -108,6 +108,9 @@ class _Inquiry:
         if self._ask(words.UNOPTIMIZED, lambda: bench.on_ort(replace(bench.ort, optimization_level="none"))) == TORCH:
             self._bisect()
             return
+        if self._verdict.kind is Kind.LOAD_ERROR and self._is_invalid():
+            self._ask_again()
+            return
         if not bench.is_given and self._ask_capture() == ORT:
             self._ask_other_exporter()
             return
@@ -118,6 +121,19 @@ class _Inquiry:
             self._ask_export()
         elif reference != TORCH:
             self._ask_file()
+
+    def _is_invalid(self) -> bool:
+        """Tell whether the ONNX checker refuses the model as well; one that accepts it has no vote."""
+        problem = self._bench.problem() if self._has_time else ""
+        self._said[words.CHECKER] = Statement(words.CHECKER, ORT if problem else "", problem or "accepts it")
+        return bool(problem)
+
+    def _ask_again(self) -> None:
+        """Ask, of a file that is no valid model, what another export gives."""
+        if self._bench.is_given:
+            self._ask_file()
+        else:
+            self._ask_other_exporter()
 
     def _healing_settings(self) -> tuple[str, ...]:
         """Return the one setting of the session whose absence heals, else all of them."""
@@ -175,6 +191,17 @@ class _Inquiry:
         now = bench.on_ort(bench.ort, timed=True)
         if now.is_ok and without.is_ok and now.seconds > 0:
             self.costs["disabled"] = without.seconds / now.seconds
+        if words.PRECISE_PASS in found:
+            self._ask_precise(now)
+
+    def _ask_precise(self, now: Execution) -> None:
+        """Ask whether a fused MatMulNBits is right but for its activations, which it rounds to 8 bits by default."""
+        bench = self._bench
+        config = {**bench.ort.config, **words.PRECISE_CONFIG}
+        precise = bench.on_ort(replace(bench.ort, config=config), timed=True)
+        self._ask(words.PRECISE, lambda: precise)
+        if now.is_ok and precise.is_ok and now.seconds > 0:
+            self.costs["precise"] = precise.seconds / now.seconds
 
     @property
     def _has_time(self) -> bool:

@@ -239,8 +239,9 @@ class Oracle:
             if comparison.kind is Kind.AGREE:
                 continue
             answer = answers.get(position)
-            if answer is None and self._has_quality(name) and comparison.kind in _SIZED:
-                answer = self._by_quality(case)
+            if self._has_quality(name) and comparison.kind in _SIZED:
+                is_explained = answer is not None and answer.grade in (Grade.INHERENT, Grade.TIE)
+                answer = answer if is_explained else self._by_quality(case)
             elif answer is None:
                 source = self._source(name, comparison, expected.outputs[position])
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))
@@ -272,13 +273,16 @@ class Oracle:
             name = self._names(expected)[position]
             allowance = self.allowance(name, e)
             has_size = comparison.kind in _SIZED
-            is_settled = allowance.is_users or bool(comparison.region) or self._has_quality(name)
+            # what a coarser twin's noise does not explain, rounding in its own precision may
+            is_settled = allowance.is_users or bool(comparison.region)
             if comparison.kind not in WEIGHED or (has_size and is_settled):
                 continue
             if has_size:
                 e, a = self._outside(name, e), self._outside(name, a)
             working = self.policy.working_dtype(e.dtype)
             default = self.policy.default(e.dtype)
+            if self._has_quality(name):
+                allowance = default
             if screening.is_relative:
                 allowance = default = relative_allowance(working)
             material = self.policy.material(name, e.dtype)

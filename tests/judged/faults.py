@@ -11,7 +11,7 @@ from entries import Entry, f32, i64, normal, uniform
 from onnx import TensorProto, helper, numpy_helper
 from torch.nn import functional as F
 
-from fuzzparity import Export
+from fuzzparity import Export, Ort
 
 NAN, INF = float("nan"), float("inf")
 TRACED = {"export": Export(exporter="torchscript")}
@@ -189,6 +189,21 @@ def _loop_too_short() -> Any:
     )
     nodes = [_NODE("Loop", ["count", "", "x"], ["y"], body=body)]
     return _model(nodes, {"count": np.array(3), "half": f32(0.5)}, {"x": ["n"]})
+
+
+def _maximum_in_an_arm() -> Any:
+    """Return an If whose then-branch takes a maximum over rows."""
+    outs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("p", "q")]
+    then = helper.make_graph(
+        [_NODE("Abs", ["x"], ["a"]), _NODE("ReduceMax", ["a", "last"], ["p"], keepdims=0)], "then", [], [outs[0]]
+    )
+    other = helper.make_graph([_NODE("ReduceSum", ["x", "last"], ["q"], keepdims=0)], "other", [], [outs[1]])
+    nodes = [
+        _NODE("ReduceMin", ["z"], ["s"], keepdims=0),
+        _NODE("Greater", ["s", "zero"], ["c"]),
+        _NODE("If", ["c"], ["y"], name="choice", then_branch=then, else_branch=other),
+    ]
+    return _model(nodes, {"last": np.array([1]), "zero": np.float32(0)}, {"x": ["n", "m"], "z": [2]})
 
 
 def _four_rounds(x: torch.Tensor) -> torch.Tensor:
@@ -518,6 +533,15 @@ def _matmul_scaled() -> Any:
 
 PASSES = [
     _given(
+        "quantization_cleaned_away",
+        lambda x: (x * 10).round() / 10,
+        """(float[n] x) => (float[n] y) <float s = {0.1}, int8 z = {0}> {
+            q = QuantizeLinear (x, s, z)  y = DequantizeLinear (q, s, z) }""",
+        f32(0.13, 1.26, -2.22),
+        blames="precision",
+        options={"ort": Ort(config={"session.enable_quant_qdq_cleanup": "1"})},
+    ),
+    _given(
         "quotient_of_integers",
         lambda x, z: torch.div(torch.ones_like(x), x, rounding_mode="trunc") * z,
         "(int64[n] x, int64[n] z) => (int64[n] y) <int64 one = {1}> { r = Div (one, x)  y = Mul (r, z) }",
@@ -554,8 +578,15 @@ def _reduced(op: str, dtype: str = "float") -> str:
 
 
 KERNELS = [
-    _given("maximum_beside_nan", lambda x: x.amax(1), _reduced("ReduceMax"), _ROWS, "nonfinite", "kernel:ReduceMax"),
-    _given("minimum_beside_nan", lambda x: x.amin(1), _reduced("ReduceMin"), _ROWS, "nonfinite", "kernel:ReduceMin"),
+    _given(
+        "maximum_in_an_arm",
+        lambda x, z: x.abs().amax(1) if z.min() > 0 else x.sum(1),
+        _maximum_in_an_arm,
+        {"x": _ROWS, "z": f32(1, 2)},
+        "nonfinite",
+        "kernel:ReduceMax",
+        sample={"x": normal(3, 3), "z": f32(1, 2)},
+    ),
     _given(
         "argmax_of_nan",
         lambda x: x.argmax(1),

@@ -51,7 +51,7 @@ def test_names_are_told_apart_and_there_are_enough():
 @pytest.mark.parametrize("entry", named(SOUND))
 def test_a_sound_comparison_looks_different_and_is_no_bug(entry: Entry):
     judgement = judged(entry)
-    assert judgement.verdicts
+    assert judgement.verdicts or any(comparison.max_abs > 0 for comparison in judgement.comparisons)
     assert {verdict.grade for verdict in judgement.verdicts} <= {Grade.INHERENT, Grade.TIE, Grade.NOTE}
 
 

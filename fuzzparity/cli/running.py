@@ -141,7 +141,11 @@ def explain(what: tuple[str, ...], policies: tuple[str, ...], json_to: str | Non
         live.print(text.explained_text(explained, result.facts.outputs))
         if result.known:
             live.print(standings_text(result.known))
-        live.print(pairs(text.replays(result.findings)))
+        if options.tolerances is None:
+            live.print(pairs(text.replays(result.findings)))
+        elif result.findings:  # stored apart: the usual places know nothing of it, or another verdict
+            show_it = f"fuzzparity finding show {result.findings[0].finding_id} --corpus {result.corpus_path}"
+            live.print(pairs([("all of it", show_it)]))
     sys.exit(result.exit_code)
 
 

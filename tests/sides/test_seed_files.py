@@ -64,6 +64,8 @@ def test_seed_files_of_every_kind_are_read(tmp_path: Path) -> None:
     assert [Path(item.where).name for item in found] == names
     assert {item.case.inputs["x"].dtype.name for item in found} == {"float32"}
     assert not found[-1].case.inputs["x"].any()
+    labels = [None if item.case.label is None else int(item.case.label) for item in found]
+    assert labels == [3, None, None, 3, None, 1, 1, 1, 0]
     assert reader.skipped == []
     assert reader.notes == ["files of no known kind were passed over: .txt (1)"]
 

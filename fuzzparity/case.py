@@ -88,7 +88,7 @@ class Case:
 class Lineage:
     """Say where a case came from: parents by digest, the mutators applied in order, and its place in the stream."""
 
-    origin: str = "mutation"  # "seed", "mutation", "minimize", "import"
+    origin: str = "mutation"  # or "seed", "minimize", "import", "given" (to explain or check: no seed of later runs)
     parents: tuple[str, ...] = ()
     mutators: tuple[str, ...] = ()
     rng_seed: int = 0

@@ -159,7 +159,7 @@ class _Stream:
         assert exit_.announced is not None
         assert exit_.announced.case is not None
         assert self.opening is not None
-        suspect = suspect_of_death(self.prepared.facts, twin, exit_, exit_.announced.case, Lineage(origin="import"))
+        suspect = suspect_of_death(self.prepared.facts, twin, exit_, exit_.announced.case, Lineage(origin="given"))
         suspect = replace(suspect, realism=Realism.NEAR if exit_.announced.case.is_finite else suspect.realism)
         where = f"{self.opening.where}[{place[1]}]" if place[1] else self.opening.where
         verdict = suspect.verdict

@@ -35,7 +35,8 @@ _INSERT_CASE = (
     # known already: it keeps its first lineage, and stays in the pool once it was there
     "on conflict (digest) do update set in_pool = max(in_pool, excluded.in_pool), "
     "label = coalesce(label, excluded.label), "
-    "origin = case excluded.origin when 'seed' then 'seed' else origin end"
+    "origin = case when excluded.origin = 'seed' then 'seed' "
+    "when excluded.origin = 'import' and origin != 'seed' then 'import' else origin end"
 )
 
 

@@ -25,5 +25,5 @@ def examine(context: Context, spec: ExamineSpec) -> Examined:
     pairing = pair_alone(context, spec.twin, spec.case, context.limits)
     judgement, expected, actual = pairing.judgement, pairing.expected, pairing.actual
     build = spec.twin.facts.build.digest
-    suspects = suspects_of(build, spec.case, Lineage(origin="import"), judgement, expected, actual)
+    suspects = suspects_of(build, spec.case, Lineage(origin="given"), judgement, expected, actual)
     return Examined(spec.case, judgement, expected, actual, tuple(suspects))

@@ -111,7 +111,7 @@ class _Validator:
         second = (self._twin.run_torch(found.case), self._twin.run_ort(found.case))
         judgement = self._twin.judge(found.case, expected, actual, second, relative=False)
         suspects = suspects_of(
-            self._twin.spec.facts.build.digest, found.case, Lineage(origin="import"), judgement, expected, actual
+            self._twin.spec.facts.build.digest, found.case, Lineage(origin="given"), judgement, expected, actual
         )
         for suspect in suspects:
             if suspect.bucket.finding_id not in self._told:

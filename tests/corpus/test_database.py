@@ -178,6 +178,17 @@ def test_a_campaign_resumes_beyond_its_last_checkpoint(corpus, facts, path):
         assert again.campaigns()[1].campaign_id == second
 
 
+def test_a_case_becomes_a_seed_by_import_and_is_none_for_being_explained(corpus, facts):
+    campaign = corpus.begin_campaign(facts, "explain", 0)
+    corpus.keep_cases(campaign, [kept(1, origin="given"), kept(2, origin="seed")])
+    assert list(corpus.cases(origin="import")) == []
+    corpus.keep_cases(campaign, [kept(1, origin="import"), kept(2, origin="import")])
+    assert {row.digest: row.lineage.origin for row in corpus.cases()} == {
+        kept(1).case.digest: "import",
+        kept(2).case.digest: "seed",
+    }
+
+
 def test_the_pool_comes_back_in_order_with_features(corpus, facts):
     campaign = corpus.begin_campaign(facts, "fuzz", 0)
     rows = [kept(n, features={f"f{n}", "all"}, origin="seed" if n == 0 else "mutation") for n in range(5)]

@@ -240,8 +240,8 @@ class Oracle:
                 continue
             answer = answers.get(position)
             if self._has_quality(name) and comparison.kind in _SIZED:
-                is_explained = answer is not None and answer.grade in (Grade.INHERENT, Grade.TIE)
-                answer = answer if is_explained else self._by_quality(case)
+                if answer is None or answer.grade not in (Grade.INHERENT, Grade.TIE):
+                    answer = self._by_quality(case)
             elif answer is None:
                 source = self._source(name, comparison, expected.outputs[position])
                 answer = Answer(Grade.BUG, evidence=replace(NO_VOTE, note=source))

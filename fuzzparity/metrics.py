@@ -34,7 +34,7 @@ def top_k(output: str, k: int = 1, *, margin: float = 1e-4, axis: int = -1, at_l
         e, a = _rows(expected[output], axis), _rows(actual[output], axis)
         _require_same_form(e, a)
         count = min(k, e.shape[1])
-        best, found = _ranked(e)[:, :count], _ranked(a)[:, :count]
+        best, found = _ranked(e, count), _ranked(a, count)
         with np.errstate(invalid="ignore"):
             gap = np.take_along_axis(e, best, 1) - np.take_along_axis(e, found, 1)
         right = (best == found) | (np.abs(gap) <= margin)
@@ -56,7 +56,7 @@ def probability_drop(
         e, a = _rows(expected[output], axis), _rows(actual[output], axis)
         _require_same_form(e, a)
         e, a = (_softmax(e), _softmax(a)) if is_logits else (e, a)
-        best = _ranked(e)[:, :1]
+        best = _ranked(e, 1)
         top = np.take_along_axis(e, best, 1)[:, 0]
         drop = (top - np.take_along_axis(a, best, 1)[:, 0])[top > confident]
         return float(drop.max()) if drop.size else 0.0  # max of a NaN is NaN
@@ -231,9 +231,12 @@ def _require_same_form(one: Any, other: Any) -> None:
         raise ValueError(f"the outputs have shapes {list(one.shape)} and {list(other.shape)}")
 
 
-def _ranked(scores: Wide) -> npt.NDArray[np.intp]:
-    """Return classes from the best to the worst in each row; equal ones in their order, NaN last."""
-    order: npt.NDArray[np.intp] = np.argsort(np.where(np.isnan(scores), np.inf, -scores), axis=1, kind="stable")
+def _ranked(scores: Wide, count: int) -> npt.NDArray[np.intp]:
+    """Return the best classes of each row, best first; equal ones in their order, NaN last."""
+    known = np.where(np.isnan(scores), -np.inf, scores)
+    if count == 1:  # many times quicker than a sort
+        return np.argmax(known, axis=1)[:, None]
+    order: npt.NDArray[np.intp] = np.argsort(-known, axis=1, kind="stable")[:, :count]
     return order
 
 

@@ -24,6 +24,7 @@ from fuzzparity.sides.captured import traced
 from fuzzparity.sides.eager import eager_events
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.optimized import optimized_model
+from fuzzparity.sides.program import Program
 
 PLAIN = replace(Ort(), optimization_level="none")
 
@@ -180,6 +181,16 @@ def test_a_kernel_that_is_wrong_inside_a_loop_is_found_in_the_body():
     found = guilty_inside(model, node, {"x": np.array([2**53 + 1, 2], np.int64)}, plain)
     assert found is not None
     assert (found[0].name, found[1]) == ("sum", ("loop/body[0]",))
+
+
+def test_a_program_runs_cases_outside_of_the_range_that_was_captured():
+    module = Sized()
+    shapes = ({0: torch.export.Dim.DYNAMIC},)
+    exported = torch.export.export(module, (torch.ones(2),), dynamic_shapes=shapes, strict=False)
+    case = Case({"x": np.ones(5, np.float32)})
+    scope = Program(loaded_of(module, case), exported).run(case)
+    assert scope.refused_at == ""
+    assert scope.values[scope.outputs[0]].shape == (5,)
 
 
 def test_a_node_without_metadata_has_the_scope_of_its_legacy_name():

@@ -235,7 +235,8 @@ def _ranked(scores: Wide, count: int) -> npt.NDArray[np.intp]:
     """Return the best classes of each row, best first; equal ones in their order, NaN last."""
     known = np.where(np.isnan(scores), -np.inf, scores)
     if count == 1:  # many times quicker than a sort
-        return np.argmax(known, axis=1)[:, None]
+        best: npt.NDArray[np.intp] = np.argmax(known, axis=1)[:, None]
+        return best
     order: npt.NDArray[np.intp] = np.argsort(-known, axis=1, kind="stable")[:, :count]
     return order
 

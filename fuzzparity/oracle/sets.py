@@ -61,7 +61,7 @@ def _partners(ratios: Wide) -> npt.NDArray[np.intp]:
     partner = np.full(count, -1, np.intp)
     partner[owner[owner >= 0]] = np.flatnonzero(owner >= 0)
     left = np.flatnonzero(owner < 0)
-    for row in np.flatnonzero(partner < 0):
+    for row in np.flatnonzero(partner < 0).tolist():
         best = int(np.argmin(ratios[row, left]))
         partner[row] = left[best]
         left = np.delete(left, best)

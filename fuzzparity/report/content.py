@@ -23,11 +23,14 @@ from fuzzparity.oracle.compare import Allowance
 from fuzzparity.oracle.metrics import SITE as METRIC_SITE
 from fuzzparity.oracle.regions import Region, Regions, ordered, outside, region_of
 from fuzzparity.report.clean import printable, without_paths
+from fuzzparity.report.literal import MOST_ELEMENTS
 from fuzzparity.target import Ort, Tolerance
 from fuzzparity.verdict import Kind, Realism
 
 RECORDED_OUTPUTS = "recorded outputs"
 IMPORT_OF_TARGET = "import of the target"
+REFERENCE = "reference evaluator"
+_WRITTEN_WAYS = frozenset({"shape", "dtype", "nonfinite", "discrete", "numeric", "refusal", "crash"})
 COMPARING = frozenset({Kind.NUMERIC, Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.BRANCH_SPLIT})
 PATIENCE_SECONDS = 300.0  # for a finding that is no hang: slower is "cannot judge", never "gone"
 
@@ -78,12 +81,24 @@ class ReproducerContent:
 
     @property
     def standalone(self) -> str:
-        """Return which torch side shows the finding: recorded outputs, or import of the target."""
+        """Return which torch side shows the finding: recorded outputs, the reference, or import of the target."""
+        cut = self.cut
+        if cut is not None and self.writes_cut:
+            is_long = any(array.size > MOST_ELEMENTS for array in cut.expected.values())
+            return REFERENCE if is_long and "ONNX reference" in cut.shown_by else RECORDED_OUTPUTS
         kind = self.finding.verdict.kind
         is_torch_alone = self.finding.verdict.side.startswith("torch") and kind is not Kind.ERROR_SPLIT
         if kind is Kind.EXPORT_ERROR or (is_torch_alone and kind not in COMPARING):
             return IMPORT_OF_TARGET
         return RECORDED_OUTPUTS
+
+    @property
+    def writes_cut(self) -> bool:
+        """Tell whether `repro.py` is the cut: one that ORT's Python takes as it is, and no hang."""
+        cut = self.cut
+        if cut is None or not self.write_out or cut.way not in _WRITTEN_WAYS:
+            return False
+        return not any(array.dtype.kind == "V" for array in (*cut.feeds.values(), *cut.expected.values()))
 
     @property
     def ort_level(self) -> str:
@@ -175,8 +190,8 @@ def allowed(content: ReproducerContent, outputs: dict[str, Array]) -> dict[str, 
         return chosen
     recorded = dict(zip(outputs, content.actual.outputs if content.actual else (), strict=False))
     is_noise = is_metric or bool(comparison.detail)
-    for name in outputs if is_metric and verdict.output is None else [verdict.output]:
-        if name is None or name not in recorded:
+    for name in outputs:
+        if name not in recorded or (name != verdict.output and not (is_metric and verdict.output is None)):
             continue
         regions = regions_of(content.regions, outputs).get(name, ())
         if is_noise or not _exceeds(outputs[name], recorded[name], chosen[name], regions):

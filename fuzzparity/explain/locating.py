@@ -455,14 +455,17 @@ def _by_values(site: Site) -> Located | None:
 def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:
     """Return the user's line at which the captured program leaves the module."""
     from fuzzparity.blame.capturing import left_at
+    from fuzzparity.explain.programs import program_of
     from fuzzparity.sides.captured import captured, traced
     from fuzzparity.sides.eager import eager_events
 
     eager = eager_events(site.loaded, site.case)
     if site.bench.exporter == "torchscript":
         program = eager_events(traced(site.loaded), site.case)
+    elif site.part == "export":  # the program that the exporter itself decomposed
+        program = eager_events(program_of(site.loaded, site.build, site.bench.model.parent)[0].as_target(), site.case)
     else:
-        program = eager_events(captured(site.loaded, decomposed=site.part == "export"), site.case)
+        program = eager_events(captured(site.loaded), site.case)
     return left_at(eager, program, site.build.notes, site.model, site.relative, site.source_of)
 
 

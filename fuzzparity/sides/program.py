@@ -7,6 +7,7 @@ intermediate kept.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,12 @@ class Program:
         signature = self._exported.graph_signature
         runner.scope.outputs = tuple(getattr(spec.arg, "name", "") for spec in _user_outputs(signature))
         return runner.scope
+
+    def as_target(self) -> LoadedTarget:
+        """Return the target with this program in the place of its module, as `captured` does with its own."""
+        module = self._exported.module(check_guards=False)
+        module._forward_pre_hooks.clear()  # one of them still refuses sizes outside the captured range
+        return dataclasses.replace(self._loaded, module=module)
 
     def noise(self, name: str) -> tuple[Array, Array] | None:
         """Return (exact value of a node of the main graph on torch's own inputs, how far one ulp in them moves it).

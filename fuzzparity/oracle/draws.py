@@ -74,6 +74,25 @@ def ramps(case: Case, zero_size: float) -> Iterator[Case]:
         yield _perturb(case, generator(case, RAMP, draw), change, keeps_zeros=zero_size == 0.0)
 
 
+def ordered_nonfinite(case: Case) -> Iterator[Case]:
+    """Yield cases with numbers above all others for NaN and infinities: all alike first, then in six orders.
+
+    NaN stands above infinity, as torch sorts it. Which of several NaN comes first is nobody's promise; whether NaN
+    comes first at all is, and shows in the first case.
+    """
+    for draw, steps in enumerate((_alike, _rising, _falling, _random, _random, _random, _random)):
+        rng = generator(case, RAMP, 200 + draw)
+        inputs = dict(case.inputs)
+        for name, array in _floats(case).items():
+            x = as_float64(array)
+            figures = precision(array.dtype.name)
+            above = 1.0 + figures.eps * steps(x.size, rng).reshape(x.shape)
+            moved = np.where(np.isnan(x), 4.0 * figures.largest * above, x)
+            moved = np.where(np.isinf(x), np.copysign(2.0 * figures.largest * above, x), moved)
+            inputs[name] = _unpaired(moved, array)
+        yield Case(inputs)
+
+
 def shifted_zeros(case: Case, zero_size: float) -> Case:
     """Move every exact zero by the same amount away from zero: a threshold at zero shows, an order does not."""
 
@@ -105,6 +124,10 @@ def ulp(x: Wide, dtype: str) -> Wide:
     return distance
 
 
+def _alike(size: int, rng: np.random.Generator) -> Wide:
+    return np.zeros(size)
+
+
 def _rising(size: int, rng: np.random.Generator) -> Wide:
     return np.arange(size, dtype=np.float64) / max(size, 1)
 
@@ -129,8 +152,13 @@ def _perturb(case: Case, rng: np.random.Generator, change: Change, *, keeps_zero
         with np.errstate(all="ignore"):
             kept = ~np.isfinite(x) | (x == 0.0) if keeps_zeros else ~np.isfinite(x)
             moved = np.where(kept, x, change(name, x, array.dtype.name, rng))
-        inputs[name] = np.ascontiguousarray(moved).view(np.complex128)[..., 0] if array.dtype.kind == "c" else moved
+        inputs[name] = _unpaired(moved, array)
     return Case(inputs)
+
+
+def _unpaired(moved: Wide, like: Array) -> Array:
+    """Return values as an input: pairs of reals become the complex numbers that they were made of."""
+    return np.ascontiguousarray(moved).view(np.complex128)[..., 0] if like.dtype.kind == "c" else moved
 
 
 def calm(case: Case) -> Case:

@@ -115,6 +115,11 @@ class _Draws:
         for case in draws.ramps(self.case, zero_size):
             yield from self._exact(draws.RAMP, case)
 
+    def ordered_nonfinite(self) -> Iterator[Outcome]:
+        """Yield the outputs with numbers in the place of NaN and infinities: all alike first, then in some orders."""
+        for case in draws.ordered_nonfinite(self.case):
+            yield from self._exact(draws.RAMP, case)
+
     def _exact(self, test: str, case: Case) -> Iterator[Outcome]:
         outputs = self.referee.exact(case)
         if outputs is not None:
@@ -258,6 +263,11 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
         shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
         ordered = [w for w in undecided if shifted is not None and not w.is_given_by(shifted)]
         _observe(ordered, source.ramps(zero_size))
+    decisions = [w for w in undecided if w.is_decision and not w.is_settled]
+    if decisions and not source.case.is_finite:
+        outcomes = source.ordered_nonfinite()
+        alike = next(outcomes, None)
+        _observe([w for w in decisions if alike is not None and not w.is_given_by(alike[1])], outcomes)
 
 
 def _without_referee(case: Case, question: Question, why: str, is_wild: bool) -> Answer:

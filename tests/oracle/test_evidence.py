@@ -127,6 +127,26 @@ def test_topk_over_equal_scores_is_a_tie(score):
         assert (verdict.kind, verdict.grade) == (Kind.DECISION, Grade.TIE)
 
 
+def test_topk_over_several_nan_is_a_tie_and_one_that_overlooks_them_is_a_bug():
+    def nan_above_all(x):
+        return np.where(np.isnan(x), np.inf, x)
+
+    def first(r, x):
+        return (np.argsort(-nan_above_all(x), kind="stable")[..., :2],)
+
+    def last(r, x):
+        return (np.argsort(nan_above_all(x), kind="stable")[..., ::-1][..., :2],)
+
+    def blind(r, x):
+        return (np.argsort(-np.where(np.isnan(x), -np.inf, x), kind="stable")[..., :2],)
+
+    scores = f32([np.nan, 1.0, np.nan, 2.0, np.nan])
+    for torch, ort in ((first, last), (last, first)):
+        assert only(judge(torch, ort, scores)).grade is Grade.TIE
+    assert only(judge(first, blind, scores)).grade is Grade.BUG
+    assert only(judge(first, blind, f32([np.nan, 1.0, 3.0, 2.0, -1.0]))).grade is Grade.BUG
+
+
 def test_topk_payload_gathered_by_equal_zero_scores_is_a_tie():
     def gathered(topk):
         return lambda r, s, box: (box[topk(r, s)[0]],)

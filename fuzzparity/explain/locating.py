@@ -8,7 +8,6 @@ values. All of it runs in forks of the clean investigating process, since any of
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -149,10 +148,6 @@ class Site:
             try:
                 found = body(send)
             except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
-                if os.environ.get("FUZZPARITY_DEBUG_PLACE"):
-                    import traceback
-
-                    traceback.print_exc()
                 return None
             if found is None:
                 return None

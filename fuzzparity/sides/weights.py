@@ -70,6 +70,8 @@ def compared_weights(module: Any, model: onnx.ModelProto) -> WeightsAnswer:
     missing = [name for name in missing if name not in folded]
     found = len(state) - len(missing)
     text = f"{found} of {len(state)} weights of the module stand in the ONNX file"
+    if not missing and (moved := _misplaced(state, stored)):
+        return WeightsAnswer(f"{text}, but not where they belong: {'; '.join(moved[:_MOST_NAMED])}", found, len(state))
     if not missing:
         text += ": these are the same weights; the difference is in what is computed with them, or in the inputs"
         return WeightsAnswer(text, found, len(state))
@@ -78,6 +80,21 @@ def compared_weights(module: Any, model: onnx.ModelProto) -> WeightsAnswer:
     words = ", ".join(f"{item.name} differs by up to {item.largest:.2g}" for item in far)
     words = words or f"nothing like {', '.join(missing[:_MOST_NAMED])} is in it"
     return WeightsAnswer(f"{text}; {words}: was it exported from another training?", found, len(state))
+
+
+def _misplaced(state: dict[str, Array], stored: dict[str, Array]) -> list[str]:
+    """Say which tensors of the file go by the name of a weight and hold another one's values, or its transpose."""
+    told = []
+    for name, weight in state.items():
+        held = stored.get(name)
+        if held is None or held.shape != weight.shape or np.array_equal(held, weight):
+            continue
+        if weight.ndim == 2 and np.array_equal(held, weight.T):
+            told.append(f"{name} is transposed there")
+        other = next((n for n, w in state.items() if w.shape == held.shape and np.array_equal(held, w)), "")
+        if other:
+            told.append(f"{name} holds the values of {other} there")
+    return told
 
 
 def _floats_of(module: Any) -> Iterator[tuple[str, Array]]:

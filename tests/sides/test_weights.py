@@ -67,6 +67,22 @@ def test_one_layer_of_another_training_is_named_with_its_distance() -> None:
     assert "head.weight differs by up to 0.25" in said
 
 
+def test_weights_under_the_name_of_another_or_transposed_are_named() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    weights = {name: tensor.detach().numpy() for name, tensor in net.state_dict().items()}
+
+    def file_of(**changed: np.ndarray) -> onnx.ModelProto:
+        held = {name: changed.get(name.replace(".", "_"), array) for name, array in weights.items()}
+        tensors = [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in held.items()]
+        return onnx.helper.make_model(onnx.helper.make_graph([], "weights", [], [], tensors))
+
+    assert "these are the same weights" in same_weights(net, file_of())
+    swapped = same_weights(net, file_of(**{"0_weight": weights["2.weight"], "2_weight": weights["0.weight"]}))
+    assert "0.weight holds the values of 2.weight there" in swapped
+    assert "2.weight is transposed there" in same_weights(net, file_of(**{"2_weight": weights["2.weight"].T}))
+
+
 def test_files_without_float_weights_are_said() -> None:
     model = onnx.ModelProto()
     assert "no weights: they cannot" in same_weights(Net(), model)

@@ -578,6 +578,15 @@ def _reduced(op: str, dtype: str = "float") -> str:
 
 
 KERNELS = [
+    _given("minimum_beside_nan", lambda x: x.amin(1), _reduced("ReduceMin"), _ROWS, "nonfinite", "kernel:ReduceMin"),
+    _given(
+        "maximum_beside_nan",
+        lambda x: x.amax(1),
+        _reduced("ReduceMax"),
+        _ROWS,
+        "nonfinite",
+        "kernel:ReduceMax",
+    ),
     _given(
         "maximum_in_an_arm",
         lambda x, z: x.abs().amax(1) if z.min() > 0 else x.sum(1),

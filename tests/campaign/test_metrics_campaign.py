@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from campaigns import GIVEN, fuzz, run, write_target
+
+pytestmark = pytest.mark.slow
 
 # the twin swaps two columns; a tolerance lets every number pass, so that the metrics alone can tell
 SWAPPED = """

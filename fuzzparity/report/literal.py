@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnx.printer
 from onnx import numpy_helper
 
 from fuzzparity.case import Array, is_float
@@ -89,6 +91,48 @@ def model_source(model: onnx.ModelProto, most_nodes: int = MOST_NODES) -> str | 
         f"        initializer=[\n{_lines(weights, 12)}        ],\n    )\n"
         f"    return helper.make_model(graph, opset_imports=[{opsets}], ir_version={model.ir_version})\n"
     )
+
+
+def model_text(model: onnx.ModelProto, most_nodes: int = MOST_NODES) -> str | None:
+    """Return a small model in ONNX's own text form, without its weights; None where reading it gives another model."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    del graph.initializer[:]
+    if len(graph.node) > most_nodes or model.functions or graph.sparse_initializer:
+        return None
+    opsets = ", ".join(f'"{item.domain}" : {item.version}' for item in model.opset_import)
+    try:
+        text = f"<ir_version: {model.ir_version}, opset_import: [{opsets}]>\n{onnx.printer.to_text(graph)}"
+        again = onnx.parser.parse_model(text).graph
+    except Exception:  # the parser and the printer raise what C++ raises
+        return None
+    if '"""' in text or "\\" in text or not text.isascii():
+        return None
+    return text.rstrip() if _plain_graph(again) == _plain_graph(graph) else None
+
+
+def _plain_graph(graph: onnx.GraphProto) -> list[bytes]:
+    """Return what a graph means as bytes, part by part; the order of attributes says nothing."""
+    ordered = onnx.GraphProto()
+    ordered.CopyFrom(graph)
+    _order(ordered)
+    parts = (*ordered.node, *ordered.input, *ordered.output)
+    return [part.SerializeToString(deterministic=True) for part in parts]
+
+
+def _order(graph: onnx.GraphProto) -> None:
+    """Bring a graph, bodies included, into the one form of all that mean the same."""
+    for node in graph.node:
+        attributes = sorted(node.attribute, key=lambda one: one.name)
+        del node.attribute[:]
+        node.attribute.extend(attributes)
+        node.ClearField("name")
+        for name in ("domain", "overload"):
+            if not getattr(node, name):
+                node.ClearField(name)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                _order(attribute.g)
 
 
 def _lines(texts: Sequence[str | None], indent: int = 8) -> str:

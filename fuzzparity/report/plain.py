@@ -22,6 +22,7 @@ from fuzzparity.report.content import (
     phase,
     relative_spec,
 )
+from fuzzparity.report.cutting import cut_object
 from fuzzparity.report.known import known_object, rechecks_object
 from fuzzparity.report.records import CampaignResult
 from fuzzparity.verdict import as_plain
@@ -56,6 +57,7 @@ def finding_plain(content: ReproducerContent, place: Path) -> dict[str, Any]:
         "contract": as_plain(facts.contract),
         "build": build,
         "environment": as_plain(facts.environment),
+        "cut": cut_object(content.cut) if content.cut is not None else None,
     }
     plain: dict[str, Any] = plain_without_paths(body, content.target_folder)
     kept = ("outputs", "feeds", "allowed", "regions", "contract")  # a name such as "/head/out" is no directory

@@ -41,6 +41,7 @@ from fuzzparity.report.content import (
     relative_spec,
     said,
 )
+from fuzzparity.report.cutting import cut_files, cut_values
 from fuzzparity.report.issue import issue_text
 from fuzzparity.report.literal import array_literal, model_source, needs_ml_dtypes
 from fuzzparity.report.plain import finding_object, finding_plain
@@ -68,6 +69,7 @@ def write_reproducer(folder: Path, content: ReproducerContent) -> Path:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         for name, data in files.items():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).write_bytes(data)
         _swap(temporary, place)
     except OSError as error:
@@ -124,7 +126,7 @@ def _files(content: ReproducerContent, place: Path) -> dict[str, bytes]:
     outputs = expected_outputs(content)
     source = _model_source(content)
     files = {
-        "repro.py": _repro_source(content, place, outputs, source).encode("utf-8", "backslashreplace"),
+        "repro.py": _program(content, place, outputs, source).encode("utf-8", "backslashreplace"),
         "inputs.safetensors": encode(content.case.inputs),
         "model.onnx": content.model,
         "finding.json": _json(finding_plain(content, place)),
@@ -139,7 +141,7 @@ def _files(content: ReproducerContent, place: Path) -> dict[str, bytes]:
         if not re.fullmatch(r"\w[\w.+-]*", name) or name in files:
             raise InvalidUsage(f"external data {name!r:.120} cannot stand beside model.onnx: give a plain file name")
         files[name] = data
-    return files
+    return files | (cut_files(content.cut) if content.cut is not None else {})
 
 
 def _json(value: Any) -> bytes:
@@ -165,6 +167,13 @@ def _literals(arrays: dict[str, Array] | None, is_wanted: bool) -> list[tuple[st
     pairs = [(ascii(name), array_literal(array)) for name, array in arrays.items()]
     ready = [(name, text) for name, text in pairs if text is not None]
     return ready if len(ready) == len(pairs) else None
+
+
+def _program(content: ReproducerContent, place: Path, outputs: dict[str, Array] | None, source: str | None) -> str:
+    """Return repro.py: the cut where there is one that can be written out, else the whole model."""
+    if not content.writes_cut:
+        return _repro_source(content, place, outputs, source)
+    return _ENVIRONMENT.get_template("cut.py.j2").render(**cut_values(content)).rstrip() + "\n"
 
 
 def _repro_source(content: ReproducerContent, place: Path, outputs: dict[str, Array] | None, source: str | None) -> str:

@@ -1,0 +1,198 @@
+"""Cutting: the files of a cut, and a program that is little more than the cut written out.
+
+The idea: a model of a few nodes, its inputs and its right answer are an issue that a maintainer reads in one look; the
+same three as an ONNX backend-test folder are a test of his.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+from fuzzparity.case import Array, is_float
+from fuzzparity.corpus.codec import encode
+from fuzzparity.finding import Cut
+from fuzzparity.report.clean import printable, without_paths
+from fuzzparity.report.content import PATIENCE_SECONDS, REFERENCE, ReproducerContent, headline, said
+from fuzzparity.report.literal import array_literal, model_source, model_text
+from fuzzparity.verdict import Kind, as_plain
+
+_LOOSE = (1e-3, 1e-6)  # where a pattern shows the finding: numbers beside it may move
+
+
+def cut_files(cut: Cut) -> dict[str, bytes]:
+    """Return the files of `cut/`, name -> bytes: model, inputs and answers, and both as a backend-test folder."""
+    from onnx import numpy_helper
+
+    files = {"cut/model.onnx": cut.model, "cut/inputs.safetensors": encode(cut.feeds)}
+    groups = {"input": cut.feeds}
+    if cut.expected:
+        files["cut/expected.safetensors"] = encode(cut.expected)
+        groups["output"] = cut.expected
+    for kind, arrays in groups.items():
+        for place, (name, array) in enumerate(arrays.items()):
+            data = numpy_helper.from_array(array, name).SerializeToString()
+            files[f"cut/test_data_set_0/{kind}_{place}.pb"] = data
+    return files
+
+
+def cut_object(cut: Cut) -> dict[str, Any]:
+    """Return what finding.json says of a cut; its arrays are in their own files."""
+    return {item.name: as_plain(getattr(cut, item.name)) for item in fields(cut) if item.name not in _IN_FILES} | {
+        "bytes": len(cut.model),
+        "inputs": [f"{name}: {a.dtype.name}{list(a.shape)}" for name, a in cut.feeds.items()],
+    }
+
+
+_IN_FILES = ("model", "feeds", "expected")
+
+
+def told(content: ReproducerContent) -> str:
+    """Return in one line what the cut is: "2 of 40 nodes of the model, cut out of node_cond/then_branch"."""
+    cut, whole = content.cut, content.facts.build.nodes
+    assert cut is not None
+    share = f"{cut.nodes} of {max(whole, cut.nodes)} nodes of the model" if whole else f"{cut.nodes} nodes"
+    inside = f", in {' in '.join(reversed(cut.path))}" if cut.path else ""
+    return f"{share}{inside}; shown by {cut.shown_by}"
+
+
+def cut_values(content: ReproducerContent) -> dict[str, Any]:
+    """Return what the template of a cut's program is filled with."""
+    import onnx
+    from onnx import numpy_helper
+
+    cut, verdict = content.cut, content.finding.verdict
+    assert cut is not None
+    model = onnx.load_model_from_string(cut.model)
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    spelled = {name: spelled_array(cut, name, array) for name, array in weights.items()}
+    text = model_text(model) if all(one is not None for one in spelled.values()) else None
+    source = model_source(model) if text is None else None
+    inputs = [(ascii(name), _or_file(cut, name, a, "input", n)) for n, (name, a) in enumerate(cut.feeds.items())]
+    uses_reference = content.standalone == REFERENCE
+    expected = [(ascii(name), _or_file(cut, name, a, "output", n)) for n, (name, a) in enumerate(cut.expected.items())]
+    compares = bool(cut.expected) and cut.way not in ("refusal", "crash")
+    written = [] if uses_reference or not compares else expected
+    texts = [one for _, one in (*inputs, *written)]
+    floats = [name for name, array in cut.expected.items() if is_float(array.dtype)]
+    return {
+        "headline": _in_text(headline(content)),
+        "finding_id": content.finding.finding_id,
+        "kind": verdict.kind.value,
+        "grade": verdict.grade.value,
+        "told": _in_text(told(content)),
+        "standalone": content.standalone,
+        "recorded": _in_text(_recorded(content)),
+        "imports": _imports(text, source, uses_reference, bool(weights), any("HERE" in one for one in texts)),
+        "model_text": text,
+        "model_source": source,
+        "weights": [(ascii(name), one) for name, one in spelled.items()] if text is not None else [],
+        "inputs": inputs,
+        "expected": written,
+        "expected_from": _expected_from(cut),
+        "compares": compares,
+        "uses_reference": uses_reference,
+        "outputs": ascii(list(cut.expected)),
+        "allowed": [(ascii(name), ascii(_allowed(cut, name))) for name in floats] if compares else [],
+        "has_exact": len(floats) < len(cut.expected),
+        "threads": content.ort.threads or 1,
+        "options": _options(content),
+        "session_arguments": _arguments(content),
+        "on_refusal": _on_refusal(cut) if cut.way == "refusal" else "None",
+        "is_crash": verdict.kind is Kind.CRASH,
+        "patience": int(PATIENCE_SECONDS),
+        "reads_files": (text is None and source is None) or any("HERE" in one for one in texts),
+        "needs_constants": any(
+            re.search(r"\b(?:nan|inf)\b", one) for one in (*texts, *spelled.values(), source) if one
+        ),
+    }
+
+
+def _imports(text: str | None, source: str | None, uses_reference: bool, has_weights: bool, reads_arrays: bool) -> str:
+    """Return what is imported from onnx."""
+    names = []
+    if source is not None:
+        names += ["helper"]
+    if (text, source) == (None, None):
+        names += ["load"]
+    if reads_arrays:
+        names += ["load_tensor"]
+    if reads_arrays or source is not None or (text is not None and has_weights):
+        names += ["numpy_helper"]
+    if text is not None:
+        names += ["parser"]
+    line = ", ".join(names)
+    return f"{line}\n    from onnx.reference import ReferenceEvaluator" if uses_reference else line
+
+
+def spelled_array(cut: Cut, name: str, array: Array) -> str | None:
+    """Return an expression that gives an array: its recipe, or its values where they are few; checked bit for bit."""
+    recipe = cut.recipes.get(name, "")
+    if recipe and _RECIPE.fullmatch(recipe):
+        return recipe
+    return array_literal(array)
+
+
+# what `minimize.model` writes and nothing else: a stored cut is data, and its texts end in a program
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_SHAPE = r"\((?:\d+,? ?)*\)"
+_RECIPE = re.compile(
+    rf"\(np\.random\.default_rng\(0\)\.standard_normal\({_SHAPE}\) \* {_NUMBER} \+ {_NUMBER}\)\.astype\('\w+'\)"
+    rf"|\(np\.arange\(\d+\) % 7(?: - \d+)?\)\.reshape\({_SHAPE}\)\.astype\('\w+'\)"
+)
+
+
+def _or_file(cut: Cut, name: str, array: Array, kind: str, place: int) -> str:
+    text = spelled_array(cut, name, array)
+    return text or f'numpy_helper.to_array(load_tensor(HERE / "test_data_set_0" / "{kind}_{place}.pb"))'
+
+
+def _expected_from(cut: Cut) -> str:
+    compared = cut.shown_by.partition(" against ")[2]
+    return {"torch": "what torch gives here", "the ONNX reference": "what the ONNX reference gives"}.get(
+        compared, f"what ONNX Runtime gives {compared.removeprefix('itself ')}"
+    )
+
+
+def _allowed(cut: Cut, name: str) -> tuple[float, float]:
+    """Return rtol and atol of an output: half of the recorded error is still the finding."""
+    error = cut.errors.get(name, 0.0)
+    if not is_float(cut.expected[name].dtype) or not 0.0 < error < float("inf"):
+        return _LOOSE
+    return 0.0, float(f"{error / 2:.2g}")
+
+
+def _options(content: ReproducerContent) -> list[str]:
+    lines = []
+    if content.ort_level != "ORT_ENABLE_ALL":  # ORT's default
+        lines.append(f"graph_optimization_level = ort.GraphOptimizationLevel.{content.ort_level}")
+    lines += [f"add_session_config_entry({key!a}, {value!a})" for key, value in content.ort.config.items()]
+    return lines
+
+
+def _arguments(content: ReproducerContent) -> str:
+    ort = content.ort
+    options = {name: dict(value) for name, value in ort.provider_options.items()}
+    providers = [(name, options[name]) if name in options else name for name in ort.providers]
+    text = f", providers={providers!a}"
+    return text + (f", disabled_optimizers={list(ort.disabled_optimizers)!a}" if ort.disabled_optimizers else "")
+
+
+def _on_refusal(cut: Cut) -> str:
+    """Return the expression that tells whether a refusal is the recorded one, by ORT's source file if it is named."""
+    file = re.search(r"\w+\.(?:cc|h|cpp|cu|cuh|hpp)\b", cut.refusal)
+    return f"True if {file[0]!a} in str(error) else None" if file else "True"
+
+
+def _in_text(text: str) -> str:
+    """Return a text as it can stand in a docstring: nothing in it ends the string or begins an escape."""
+    plain = printable(text, 300).encode("ascii", "replace").decode()
+    return plain.replace("\\", "/").replace('"', "'")
+
+
+def _recorded(content: ReproducerContent) -> str:
+    packages = content.facts.environment.packages
+    versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "onnx", "numpy") if name in packages)
+    actual = printable(without_paths(said(content.actual), content.target_folder), 200)
+    return f"Recorded with {versions}: ONNX Runtime {actual}."

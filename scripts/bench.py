@@ -6,8 +6,8 @@ A campaign of N executions is run as a user would run it, with one worker and wi
 `rng_seed` and outcomes alone, so the same worker runs once more here, untimed, and a sample of the rows it runs is
 taken; the corpus proves that they are the same. Each row of the sample goes alone through plain torch, plain ONNX
 Runtime and `np.allclose`, one thread each: the bare loop. Campaigns and loops take turns, round by round; figures are
-medians, and their spread is that of the rounds. `inputs` are distinct rows, an execution is one run of the pair.
-Confirming and minimizing go on beside the campaign, on another core.
+medians, and their spread is that of the rounds. The untimed run also tells where a worker's CPU time goes. `inputs` are
+distinct rows, an execution is one run of the pair. Confirming and minimizing go on beside the campaign.
 
 Polygraphy's comparator and torch.onnx's verification run on the same rows. Polygraphy is no dependency: it is measured
 where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
@@ -60,6 +60,56 @@ def run_campaign(name: str, cases: int, folder: Path, workers: int, rng_seed: in
         )
     found: dict[str, Any] = json.loads((folder / "campaign.json").read_text())
     return found
+
+
+class Shares:
+    """Add up CPU seconds by part of the work; what a part calls counts for the part that is called."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.seconds: dict[str, float] = {}
+        self._inner: list[float] = []
+
+    def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with its time counted for a part."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            started = time.thread_time()
+            self._inner.append(0.0)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.thread_time() - started
+                self.seconds[part] = self.seconds.get(part, 0.0) + spent - self._inner.pop()
+                if self._inner:
+                    self._inner[-1] += spent
+
+        return run
+
+    def watch(self, worker: Any) -> None:
+        """Count the parts of a worker, whose own `work` is what is left: queues, hashes, announcements."""
+        from fuzzparity.campaign import stacking
+        from fuzzparity.campaign import worker as inner
+
+        twin, generator, rows = worker._twin, worker._generator, worker._stacking._features
+        for part, owner, names in (
+            ("torch", twin, ("run_torch",)),
+            ("ORT", twin, ("run_ort",)),
+            ("generate", generator, ("propose", "stack", "alone", "learn")),
+            ("compare", twin, ("screen", "judge")),
+            ("compare", rows, ("novel",)),
+            ("compare", stacking, ("look_at_rows",)),
+            ("compare", inner, ("features",)),
+            ("book-keeping", worker, ("work",)),
+        ):
+            for name in names:
+                setattr(owner, name, self.timed(part, getattr(owner, name)))
+
+    def text(self, executions: int) -> str:
+        """Return each part's share and its microseconds of one execution."""
+        total = sum(self.seconds.values())
+        each = sorted(self.seconds.items(), key=lambda item: -item[1])
+        return ", ".join(f"{part} {spent / total:.0%} ({1e6 * spent / executions:.0f} us)" for part, spent in each)
 
 
 class Nowhere:
@@ -135,7 +185,8 @@ def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
     with Corpus.open(folder / "seeds.sqlite", create=True) as own:  # a corpus with nothing but the seeds
         first = [KeptCase(case, Lineage(origin="seed")) for case in report.agreed]
         own.keep_cases(own.begin_campaign(facts, "bench", 0), first)
-    worker = Worker(context, spec)
+    worker, shares = Worker(context, spec), Shares()
+    shares.watch(worker)
     done, number, sweep_from = 0, 0, 0
     while done < cases:
         size = min(LEASE_EXECUTIONS, cases - done)
@@ -143,6 +194,7 @@ def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
         done, number, sweep_from = done + size, number + 1, finished.sweep_position
     same = "the same" if not recorder.unlike else "NOT the same"
     print(f"      {len(recorder.rows)} rows sampled of {recorder._met}; the cases are {same} as the campaign kept")
+    print(f"      one execution of a worker, in CPU time: {shares.text(done)}")
     return recorder.rows
 
 
@@ -260,15 +312,20 @@ class Figures:
         """Add a round's figure."""
         self.found.setdefault(name, []).append(value)
 
-    def text(self, name: str, form: str = ".1f") -> str:
-        """Return median and spread."""
-        values = self.found[name]
+    def line(self, target: str, key: str, words: str, form: str) -> str:
+        """Return a line of the table: median, spread as a share of it, least and most."""
+        values = self.found[key]
         median = statistics.median(values)
-        return f"{median:{form}} (spread {(max(values) - min(values)) / median:.0%})"
+        spread = (max(values) - min(values)) / median if median else 0.0
+        figures = f"{median:>12{form}} {spread:>7.0%} {min(values):>12{form}} {max(values):>12{form}}"
+        return f"{target:6} {words:38} {figures}"
 
 
-def bench(name: str, cases: int, rounds: int, workers: int) -> None:
-    """Measure one target and print its lines."""
+HEAD = f"{'target':6} {'figure':38} {'median':>12} {'spread':>7} {'least':>12} {'most':>12}"
+
+
+def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
+    """Measure one target and return its lines of the table."""
     module, session, program = bare_sides(name)
     loop, figures = bare_loop(module, session), Figures()
     rows: list[Row] = []
@@ -287,9 +344,6 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> None:
                 ("workers", all_inputs / inputs),
             ):
                 figures.add(key, value)
-    print(f"{name:5} one worker: {figures.text('inputs')} inputs/s, {figures.text('executions')} executions/s")
-    print(f"{name:5} bare loop: {figures.text('bare')} rows/s; one worker is {figures.text('ratio', '.2f')} times that")
-    print(f"{name:5} {workers} workers: {figures.text('workers', '.2f')} times the inputs of one", flush=True)
     plain = session.get_inputs()  # a first run that has to succeed: what raises at once looks fast
     peers: Iterable[tuple[str, Callable[[Row], None] | None]] = (
         ("Polygraphy's comparator", polygraphy_comparator(module, session)),
@@ -297,12 +351,25 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> None:
     )
     for peer, run in peers:
         if run is None:
-            print(f"{name:5} {peer}: not installed, not measured")
+            print(f"      {peer}: not installed, not measured")
             continue
         run({item.name: np.ones([n if isinstance(n, int) else 64 for n in item.shape], np.float32) for item in plain})
-        speed = rate(run, rows)
-        ours = statistics.median(figures.found["inputs"])
-        print(f"{name:5} {peer}: {speed:.1f} rows/s; one worker is {ours / speed:.1f} times that", flush=True)
+        for ours in figures.found["inputs"]:
+            speed = rate(run, rows)
+            figures.add(f"rows/s of {peer}", speed)
+            figures.add(f"one worker / {peer}", ours / speed)
+    words = {
+        "inputs": "inputs/s of one worker",
+        "executions": "executions/s of one worker",
+        "bare": "rows/s of the bare loop",
+        "ratio": "one worker / bare loop",
+        "workers": f"{workers} workers / one worker",
+    }
+    lines = [
+        figures.line(name, key, words.get(key, key), ".2f" if "/ " in words.get(key, key) else ".0f")
+        for key in figures.found
+    ]
+    return lines
 
 
 def main() -> None:
@@ -313,10 +380,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each measurement; default {ROUNDS}")
     parser.add_argument("--workers", type=int, default=WORKERS, help=f"against one; default {WORKERS}")
     options = parser.parse_args()
+    table = [HEAD]
     for name in options.names or TARGETS:
         if name not in TARGETS:
             parser.error(f"no target {name!r}; there are {', '.join(TARGETS)}")
-        bench(name, options.cases or TARGETS[name], options.rounds, options.workers)
+        print(f"{name}: {options.rounds} rounds", flush=True)
+        table += bench(name, options.cases or TARGETS[name], options.rounds, options.workers)
+    print("\n".join(table))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
 
 FINISH_SECONDS = 30.0  # after a time that was asked for: DESIGN, "Commands"
-_FINISH_UNASKED_SECONDS = 180.0  # where a number of cases, or the gate, ended the campaign: nobody counts on its end
+_FINISH_UNASKED_SECONDS = 60.0  # where a number of cases, or the gate, ended the campaign: nobody counts on its end
 _PROBE_SECONDS = 5.0  # of these, kept for the last probe
 _STOP_SECONDS = 5.0
 _SNAPSHOT_SECONDS = 10.0

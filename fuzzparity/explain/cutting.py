@@ -48,6 +48,7 @@ def cut_of(
     case: Case,
     verdict: Verdict,
     expected: Execution,
+    actual: Execution,
     found: Located | None,
     *,
     seconds: float,
@@ -60,7 +61,7 @@ def cut_of(
     if not is_worth_it or not spec.is_built or seconds <= 0 or verdict.side.startswith("torch"):
         return None
     best: list[Cut] = []
-    job = _Job(context, spec, case, verdict, expected, found, time.monotonic() + seconds)
+    job = _Job(context, spec, case, verdict, expected, actual, found, time.monotonic() + seconds)
     run_alone(
         job.run,
         map_path=map_of(context),
@@ -91,11 +92,12 @@ class _Job:
         case: Case,
         verdict: Verdict,
         expected: Execution,
+        actual: Execution,
         found: Located | None,
         deadline: float,
     ) -> None:
         self._context, self._spec, self._case, self._verdict = context, spec, case, verdict
-        self._recorded, self._found, self._deadline = expected, found, deadline
+        self._recorded, self._wrong, self._found, self._deadline = expected, actual, found, deadline
         self._bench = Bench(context, spec, case)
         self._plain = replace(self._bench.ort, optimization_level="none")
         self._part, _, self._detail = verdict.blame.partition(":")
@@ -171,9 +173,6 @@ class _Job:
             values = {}
         return values or stepwise_values(model, feeds, run)
 
-    def _may_go_on(self, share: float = 1.0) -> bool:
-        return time.monotonic() < self._deadline
-
     # what shows
 
     def _asked(self, model: bytes, feeds: Mapping[str, Array], expected: tuple[Array, ...] | None) -> _Answer:
@@ -237,8 +236,6 @@ class _Job:
 
     def _searched_part(self) -> Part | None:
         """Return the smallest set of nodes by search; bodies are entered where one node is left."""
-        if self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision"):
-            return self._right_to_the_end()
         import onnx
 
         from fuzzparity.blame.cut import Ground, Search
@@ -250,6 +247,8 @@ class _Job:
         place = names.index(self._verdict.output) if self._verdict.output in names else None
         wanted = [outputs[place]] if place is not None and place < len(outputs) else outputs
         ground = Ground(model, feeds, self._values(model, feeds), wanted)
+        if self._is_torchs:
+            return self._by_torchs_values(ground)
         until = time.monotonic() + (self._deadline - time.monotonic()) * _SEARCH_SHARE
         search = Search(self._shows, may_go_on=lambda: time.monotonic() < until, on_better=self._tell)
         chosen = search.smallest(ground, self._hint(ground))
@@ -279,33 +278,33 @@ class _Job:
             return set()
         return {step.partition("/")[0] for step in found.path} | {found.onnx_node}
 
-    def _right_to_the_end(self) -> Part | None:
-        """Return the nodes from the last values that torch had too to the output, with torch's recorded answer."""
-        import onnx
-
+    def _by_torchs_values(self, ground: Ground) -> Part | None:
+        """Return the first node that leaves torch's values, else what leads from the last of these to the output."""
         from fuzzparity.blame.cut import Part
         from fuzzparity.blame.matching import are_same
-        from fuzzparity.blame.subgraphs import View
+        from fuzzparity.explain.frontier import part_at_frontier
+        from fuzzparity.explain.locating import Site
         from fuzzparity.sides.eager import eager_events
 
         names = self._spec.facts.outputs
         place = names.index(self._verdict.output) if self._verdict.output in names else -1
-        if place < 0 or not self._recorded.is_ok or self._part not in ("export", "capture", "onnx_file"):
+        if place < 0 or not self._recorded.is_ok or self._part not in ("export", "capture", "onnx_file", "unknown"):
             return None
-        model = onnx.load(self._bench.model)
-        feeds = self._bench.feeds
-        values = {name: one for name, one in self._values(model, feeds).items() if _says_much(one)}
-        events = [array for event in eager_events(self._context.loaded, self._case) for array in event.outputs]
-        right = {name for name, value in values.items() if any(are_same(value, array) for array in events)}
-        view = View(model, model.graph)
-        wanted = model.graph.output[place].name
-        found = view.between([wanted], (right | feeds.keys()) - {wanted})
-        if found is None or not found[0]:
+        events = eager_events(self._context.loaded, self._case)
+        site = Site(self._context, self._spec, self._case, self._verdict, self._recorded, self._wrong, self._deadline)
+        found = part_at_frontier(ground, events, self._shows, site.heals)
+        if found is not None:
+            return found
+        arrays = [array for event in events for array in event.outputs]
+        values = {name: one for name, one in ground.values.items() if name in ground.feeds or _says_much(one)}
+        right = {name for name, value in values.items() if any(are_same(value, array) for array in arrays)}
+        wanted = ground.model.graph.output[place].name
+        between = ground.view.between([wanted], (right | ground.feeds.keys()) - {wanted})
+        if between is None or not between[0] or self._part == "unknown":
             return None
-        known = {**values, **feeds}
-        given = {name: known[name] for name in found[1] if name in known and name not in view.constants}
+        given = {n: values[n] for n in between[1] if n in values and n not in ground.view.constants}
         answer = {wanted: self._recorded.outputs[place]}
-        part = Part(view.model_of(found[0], given, [wanted]), given, (wanted,), answer, len(found[0]))
+        part = Part(ground.view.model_of(between[0], given, [wanted]), given, (wanted,), answer, len(between[0]))
         return part if self._shows(part) else None
 
     # sizes and values
@@ -369,6 +368,47 @@ class _Job:
         name = self._verdict.site.split()[0] if self._verdict.site else ""
         return int(getattr(signal, name)) if name.startswith("SIG") and hasattr(signal, name) else 0
 
+    @property
+    def _is_torchs(self) -> bool:
+        """Tell whether the right answer is torch's own."""
+        return self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision")
+
+    def _worst_rows(self, start: Cut) -> Cut:
+        """Return a cut with only those rows of its inputs and answers that show the fault most."""
+        import onnx
+
+        from fuzzparity.blame.tidy import weights_of, with_arrays, with_types
+        from fuzzparity.explain.frontier import worst_slice
+
+        model = onnx.ModelProto.FromString(start.model)
+        weights = weights_of(model)
+
+        def run(feeds: Mapping[str, Array]) -> tuple[Array, ...] | None:
+            changed, _ = with_arrays(model, feeds, weights)
+            execution = self._ort(changed.SerializeToString(), feeds)
+            return execution.outputs if execution.is_ok else None
+
+        outputs = run(start.feeds)
+        if not outputs:
+            return start
+        found = worst_slice(start.feeds, start.expected, dict(zip(start.expected, outputs, strict=False)), run)
+        if found is None:
+            return start
+        feeds, expected = found
+        changed, _ = with_arrays(model, feeds, weights)
+        answer = self._asked(changed.SerializeToString(), feeds, tuple(expected.values()))
+        if not answer.shows:
+            return start
+        actual = dict(zip(expected, answer.actual, strict=True))
+        told = self._told(expected, actual, answer)
+        return replace(
+            start,
+            model=with_types(changed, actual).SerializeToString(),
+            feeds=feeds,
+            expected=told.expected,
+            errors=told.errors,
+        )
+
     def _shrink(self, part: Part) -> None:
         """Make sizes, weights and values plainer, where a right answer can be computed again."""
         import onnx
@@ -383,8 +423,9 @@ class _Job:
         model = onnx.ModelProto.FromString(start.model)
         weights = weights_of(model)
         original = {**start.feeds, **weights}
-        is_torchs = self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision")
-        if is_torchs:  # torch's value belongs to these very inputs
+        if self._is_torchs:  # torch's value belongs to these very inputs, or to rows of them
+            start = self._worst_rows(start)
+            original = {**start.feeds, **weights}
             self._send(replace(start, executions=self._executions, **_own(start, original, {}, made_up)))
             return
         if self._verdict.kind in COMPARED:

@@ -54,7 +54,9 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
         on_found=places.append,
     )
     place = places[0] if places else None
-    cut = cut_of(context, spec.twin, found.case, verdict, found.expected, place, seconds=_cut_seconds(spec))
+    cut = cut_of(
+        context, spec.twin, found.case, verdict, found.expected, found.actual, place, seconds=_cut_seconds(spec)
+    )
     found = replace(found, cut=cut)
     return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
 

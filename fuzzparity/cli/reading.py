@@ -142,13 +142,19 @@ def corpus_verify(corpus: str) -> None:
 @click.argument("finding_id", metavar="ID")
 @click.option("--corpus", help="The corpus, when the id alone is not enough.")
 @click.option("--crashes", type=click.Path(path_type=Path), default=Path("crashes"), show_default=True)
-def corpus_export(finding_id: str, corpus: str | None, crashes: Path) -> None:
-    """Write a finding's reproducer folder again, from the database alone."""
+@click.option("--share", metavar="DIR", type=click.Path(path_type=Path), help="Write only what can be given away here.")
+def corpus_export(finding_id: str, corpus: str | None, crashes: Path, share: Path | None) -> None:
+    """Write a finding's reproducer folder again, from the database alone.
+
+    With --share, a copy that holds no real data, weights, source or paths, or the reasons why there can be none.
+    """
     from fuzzparity.commands import database
     from fuzzparity.report.reproducer import content_of_payload, write_reproducer
+    from fuzzparity.report.sharing import write_shared
 
     _, payload = database.finding_payload(finding_id, corpus)
-    print(write_reproducer(crashes, content_of_payload(payload)))
+    content = content_of_payload(payload)
+    print(write_reproducer(crashes, content) if share is None else write_shared(share, content))
 
 
 @corpus.command("snapshot", epilog=example("fuzzparity corpus snapshot digits backup.sqlite"))

@@ -9,33 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fuzzparity.case import Array, Case, is_finite
-from fuzzparity.execution import ORT, Execution, Status
-from fuzzparity.explain.arbiters import Bench
+from fuzzparity.execution import Execution
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
+from fuzzparity.explain.showing import COMPARED, DEATHS, REFUSALS, Answer, Showing
 from fuzzparity.finding import Cut
-from fuzzparity.target import Ort
 from fuzzparity.verdict import Grade, Kind, Verdict
-from fuzzparity.work.alone import Exit, run_alone
+from fuzzparity.work.alone import run_alone
 from fuzzparity.work.announce import Announcer
-from fuzzparity.work.limits import Limits
 from fuzzparity.work.loader import Context
 
 if TYPE_CHECKING:
-    from fuzzparity.blame.alike import Difference
     from fuzzparity.blame.cut import Ground, Part
     from fuzzparity.blame.localize import Located
 
-DEATHS = frozenset({Kind.CRASH, Kind.HANG})
-REFUSALS = frozenset({Kind.LOAD_ERROR, Kind.ERROR_SPLIT})
-COMPARED = frozenset({Kind.NUMERIC, Kind.NONFINITE, Kind.SHAPE, Kind.DTYPE, Kind.DECISION, Kind.BRANCH_SPLIT})
 _SEARCH_SHARE = 0.5  # of the seconds, for nodes; the rest is for sizes and values
 _EXECUTIONS = 1500  # of shrinking a part
 _DEATHS = 150  # of those each of which takes a process
@@ -72,38 +65,8 @@ def cut_of(
     return best[-1] if best else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Hold whether a model shows the fault on its inputs, and both answers where there are two."""
-
-    shows: bool
-    expected: tuple[Array, ...] = ()
-    actual: tuple[Array, ...] = ()
-    difference: Difference | None = None
-
-
-class _Job:
+class _Job(Showing):
     """Cut one finding in a process of its own."""
-
-    def __init__(
-        self,
-        context: Context,
-        spec: TwinSpec,
-        case: Case,
-        verdict: Verdict,
-        expected: Execution,
-        actual: Execution,
-        found: Located | None,
-        deadline: float,
-    ) -> None:
-        self._context, self._spec, self._case, self._verdict = context, spec, case, verdict
-        self._recorded, self._wrong, self._found, self._deadline = expected, actual, found, deadline
-        self._bench = Bench(context, spec, case)
-        self._plain = replace(self._bench.ort, optimization_level="none")
-        self._part, _, self._detail = verdict.blame.partition(":")
-        self._send: Callable[[Any], None] = lambda message: None
-        self._executions = 0
-        self._first: Difference | None = None  # how the first answer differed: smaller ones must differ so too
 
     def run(self, announcer: Announcer, send: Callable[[Any], None]) -> None:
         """Search, telling each better cut."""
@@ -111,119 +74,6 @@ class _Job:
         part = self._given_part() or self._searched_part()
         if part is not None:
             self._shrink(part)
-
-    # what to run
-
-    def _ort(self, model: bytes, feeds: Mapping[str, Array]) -> Execution:
-        """Run a part as it is tested; where the fault is a death, in a process of its own."""
-        from fuzzparity.sides.parts import run_part
-
-        run = partial(run_part, model, feeds, self._bench.ort, self._context.loaded.folder)
-        if self._verdict.kind not in DEATHS:
-            return run()
-        path = self._context.map_path.with_name(self._context.map_path.name + ".cut.map")
-        seconds = self._context.limits.run_seconds
-        limits = Limits(seconds, self._context.limits.memory_bytes)
-        answer = run_alone(lambda announcer, send: run(), map_path=path, limits=limits, total_seconds=seconds)
-        if not isinstance(answer, Exit):
-            return answer if isinstance(answer, Execution) else Execution(ORT, Status.REFUSED)
-        return Execution(ORT, Status.HANG if answer.hang else Status.CRASHED, signal=answer.signal)
-
-    def _right(self, model: bytes, feeds: Mapping[str, Array]) -> tuple[Array, ...] | None:
-        """Run what blame says is right; None where it cannot tell."""
-        import onnx
-
-        from fuzzparity.blame.reference import run_reference
-        from fuzzparity.sides.parts import run_part
-
-        if self._part == "optimizer" or self._verdict.kind in REFUSALS:
-            execution = run_part(model, feeds, self._without_passes(), self._context.loaded.folder)
-        else:
-            execution = run_reference(onnx.ModelProto.FromString(model), feeds)
-        return tuple(execution.outputs) if execution.is_ok else None
-
-    def _without_passes(self) -> Ort:
-        passes = tuple(name for name in self._detail.split("+") if name and name != "unknown")
-        if self._part != "optimizer" or not passes:
-            return self._plain
-        return replace(self._bench.ort, disabled_optimizers=(*self._bench.ort.disabled_optimizers, *passes))
-
-    def _values(self, model: Any, feeds: Mapping[str, Array]) -> dict[str, Any]:
-        """Return every value of a right run of a graph, as far as one comes."""
-        from fuzzparity.blame.cut import stepwise_values
-        from fuzzparity.explain.programs import onnx_values
-        from fuzzparity.sides.bare import run_bare
-
-        def reference(part: bytes, given: Mapping[str, Array]) -> list[Any] | None:
-            import onnx
-
-            from fuzzparity.blame.reference import run_reference
-
-            execution = run_reference(onnx.ModelProto.FromString(part), given)
-            return list(execution.outputs) if execution.is_ok else None
-
-        def plain(part: bytes, given: Mapping[str, Array]) -> list[Any] | None:
-            return run_bare(part, given, self._plain)
-
-        run = reference if self._verdict.kind in DEATHS else plain
-        try:
-            prefers_run = self._part != "kernel" and run is plain
-            values = onnx_values(model, feeds, run if run is plain else lambda *given: None, prefers_run=prefers_run)
-        except Exception:  # an evaluator raises whatever it meets; then node by node, as far as it goes
-            values = {}
-        return values or stepwise_values(model, feeds, run)
-
-    # what shows
-
-    def _asked(self, model: bytes, feeds: Mapping[str, Array], expected: tuple[Array, ...] | None) -> _Answer:
-        """Ask whether a model shows the fault; `expected` is computed where it is None."""
-        from fuzzparity.blame.alike import CLEAR, difference
-
-        self._executions += 1
-        actual = self._ort(model, feeds)
-        if self._verdict.kind in DEATHS:
-            return _Answer(self._dies_alike(actual))
-        if self._verdict.kind in REFUSALS:
-            return _Answer(self._refuses_alike(actual))
-        if not actual.is_ok:
-            return _Answer(False)
-        expected = self._right(model, feeds) if expected is None else expected
-        if expected is None:
-            return _Answer(False)
-        found = difference(expected, actual.outputs, CLEAR)
-        shows = found.way != "" and (self._first is None or found.keeps(self._first))
-        return _Answer(shows, expected, actual.outputs, found)
-
-    def _dies_alike(self, actual: Execution) -> bool:
-        if self._verdict.kind is Kind.HANG:
-            return actual.status is Status.HANG
-        signal = self._verdict.site.split()[0] if self._verdict.site else ""
-        from fuzzparity.work.alone import signal_name
-
-        told = signal_name(actual.signal) if actual.signal is not None else ""
-        return actual.status is Status.CRASHED and (not signal.startswith("SIG") or told == signal)
-
-    def _refuses_alike(self, actual: Execution) -> bool:
-        """Tell whether ORT refuses at the same site: its source line where the message names one, else its message."""
-        if actual.is_ok or actual.refusal is None:
-            return False
-        return self._verdict.site in (actual.refusal.site, "") or self._verdict.site.endswith(actual.refusal.site)
-
-    def _shows(self, part: Part) -> bool:
-        """Tell whether a set of nodes shows the fault against captured values."""
-        from fuzzparity.blame.alike import CLEAR, LONG_CLEAR, difference
-
-        self._executions += 1
-        is_compared = self._verdict.kind in COMPARED
-        if is_compared and not part.is_known:
-            return False
-        actual = self._ort(part.model, part.feeds)
-        if not is_compared:
-            return self._dies_alike(actual) if self._verdict.kind in DEATHS else self._refuses_alike(actual)
-        if not actual.is_ok:
-            return False
-        clear = CLEAR if part.nodes == 1 else LONG_CLEAR
-        return difference([part.expected[name] for name in part.outputs], actual.outputs, clear).way != ""
 
     # nodes
 
@@ -340,7 +190,7 @@ class _Job:
             real_values=tuple(feeds),
         )
 
-    def _told(self, expected: dict[str, Array], actual: dict[str, Array], answer: _Answer) -> Cut:
+    def _told(self, expected: dict[str, Array], actual: dict[str, Array], answer: Answer) -> Cut:
         """Return what is to be said of an answer."""
         from fuzzparity.blame.alike import largest_errors
 
@@ -367,11 +217,6 @@ class _Job:
 
         name = self._verdict.site.split()[0] if self._verdict.site else ""
         return int(getattr(signal, name)) if name.startswith("SIG") and hasattr(signal, name) else 0
-
-    @property
-    def _is_torchs(self) -> bool:
-        """Tell whether the right answer is torch's own."""
-        return self._verdict.kind in COMPARED and self._part not in ("optimizer", "kernel", "precision")
 
     def _worst_rows(self, start: Cut) -> Cut:
         """Return a cut with only those rows of its inputs and answers that show the fault most."""
@@ -434,7 +279,7 @@ class _Job:
                 return
         was_finite = all(is_finite(array) for array in original.values())
 
-        def asked(arrays: Mapping[str, Array]) -> tuple[_Answer, Any]:
+        def asked(arrays: Mapping[str, Array]) -> tuple[Answer, Any]:
             feeds = {name: arrays[name] for name in start.feeds}
             changed, _ = with_arrays(model, feeds, {name: arrays[name] for name in weights})
             return self._asked(changed.SerializeToString(), feeds, None), changed

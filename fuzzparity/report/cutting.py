@@ -10,6 +10,8 @@ import re
 from dataclasses import fields
 from typing import Any
 
+import jinja2
+
 from fuzzparity.case import Array, is_float
 from fuzzparity.corpus.codec import encode
 from fuzzparity.finding import Cut
@@ -55,6 +57,34 @@ def told(content: ReproducerContent) -> str:
     share = f"{cut.nodes} of {max(whole, cut.nodes)} nodes of the model" if whole else f"{cut.nodes} nodes"
     inside = f", in {' in '.join(reversed(cut.path))}" if cut.path else ""
     return f"{share}{inside}; shown by {cut.shown_by}"
+
+
+def cut_program(content: ReproducerContent) -> str:
+    """Return the program that shows the cut."""
+    return _ENVIRONMENT.get_template("cut.py.j2").render(**cut_values(content)).rstrip() + "\n"
+
+
+def cut_snippet(content: ReproducerContent) -> str | None:
+    """Return the cut as a short program for a report; None where a part of it is in files, or is its owner's own."""
+    cut = content.cut
+    if cut is None or not content.writes_cut or cut.real_weights:
+        return None
+    values = cut_values(content)
+    if values["reads_files"] or values["uses_reference"]:
+        return None
+    lines = ["import numpy as np", "import onnxruntime as ort", f"from onnx import {values['imports']}", ""]
+    lines += ['nan, inf = float("nan"), float("inf")'] if values["needs_constants"] else []
+    if values["model_text"] is not None:
+        lines += [f'model = parser.parse_model("""{values["model_text"]}""")']
+        lines += [f"model.graph.initializer.append(numpy_helper.from_array({a}, {n}))" for n, a in values["weights"]]
+    else:
+        lines += ["def build():", values["model_source"].rstrip(), "", "", "model = build()"]
+    lines += ["feeds = {" + ", ".join(f"{name}: {text}" for name, text in values["inputs"]) + "}"]
+    lines += ["options = ort.SessionOptions()", f"options.intra_op_num_threads = {values['threads']}"]
+    lines += [f"options.{line}" for line in values["options"]]
+    lines += [f"session = ort.InferenceSession(model.SerializeToString(), options{values['session_arguments']})"]
+    lines += [f"print({text})  # {values['expected_from']}" for _, text in values["expected"]]
+    return "\n".join([*lines, "print(session.run(None, feeds))  # what ONNX Runtime gives"])
 
 
 def cut_values(content: ReproducerContent) -> dict[str, Any]:
@@ -196,3 +226,11 @@ def _recorded(content: ReproducerContent) -> str:
     versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "onnx", "numpy") if name in packages)
     actual = printable(without_paths(said(content.actual), content.target_folder), 200)
     return f"Recorded with {versions}: ONNX Runtime {actual}."
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("fuzzparity.report", "templates"),
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,
+    keep_trailing_newline=True,
+)

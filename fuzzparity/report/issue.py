@@ -22,6 +22,7 @@ from fuzzparity.report.content import (
     headline,
     said,
 )
+from fuzzparity.report.cutting import cut_snippet
 from fuzzparity.report.grounds import grounds
 from fuzzparity.report.literal import array_literal, needs_ml_dtypes
 from fuzzparity.verdict import Kind
@@ -71,6 +72,7 @@ def issue_text(content: ReproducerContent, source: str | None) -> str:
     versions = [f"{name} {version}" for name, version in sorted(environment.packages.items())]
     lines = [f"Python {environment.python}, {environment.platform}, {environment.cpu}", *versions, environment.line]
     lines += [f"model: {facts.build.origin}, opset {facts.build.opset_obtained}, {facts.build.nodes} nodes"]
+    cut_code = _cut_code(content, is_private)
     return _TEMPLATE.render(
         title=inline_markdown(_title(content, is_private)),
         route=route(verdict.blame, facts.build.origin),
@@ -80,7 +82,8 @@ def issue_text(content: ReproducerContent, source: str | None) -> str:
         actual=inline_markdown("ONNX Runtime " + _private_said(content, is_private, is_expected=False)),
         inputs=[inline_markdown(f"{name}: {a.dtype.name}{list(a.shape)}") for name, a in content.case.inputs.items()],
         evidence=[inline_markdown(line) for line in evidence_lines(content, is_private)],
-        code=_code(content, source) if may_hold_code else None,
+        code=cut_code or (_code(content, source) if may_hold_code else None),
+        has_cut=cut_code is not None,
         is_private=is_private,
         is_whole=may_hold_code,
         contains=", ".join(content.contains),
@@ -130,6 +133,15 @@ def evidence_lines(content: ReproducerContent, is_private: bool = False) -> list
     if verdict.attribution is not None and verdict.attribution.workaround:
         lines.append(f"until it is fixed: {verdict.attribution.workaround}")
     return [printable(without_paths(line, content.target_folder), 300) for line in lines]
+
+
+def _cut_code(content: ReproducerContent, is_private: bool) -> str | None:
+    """Return the cut as a short program, where nothing in it is private: then its values are made up too."""
+    cut = content.cut
+    if cut is None or (is_private and cut.real_values):
+        return None
+    snippet = cut_snippet(content)
+    return None if snippet is None else fenced(snippet, "python")
 
 
 def _code(content: ReproducerContent, source: str | None) -> str | None:

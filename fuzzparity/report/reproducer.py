@@ -41,7 +41,7 @@ from fuzzparity.report.content import (
     relative_spec,
     said,
 )
-from fuzzparity.report.cutting import cut_files, cut_values
+from fuzzparity.report.cutting import cut_files, cut_program
 from fuzzparity.report.issue import issue_text
 from fuzzparity.report.literal import array_literal, model_source, needs_ml_dtypes
 from fuzzparity.report.plain import finding_object, finding_plain
@@ -173,7 +173,7 @@ def _program(content: ReproducerContent, place: Path, outputs: dict[str, Array] 
     """Return repro.py: the cut where there is one that can be written out, else the whole model."""
     if not content.writes_cut:
         return _repro_source(content, place, outputs, source)
-    return _ENVIRONMENT.get_template("cut.py.j2").render(**cut_values(content)).rstrip() + "\n"
+    return cut_program(content)
 
 
 def _repro_source(content: ReproducerContent, place: Path, outputs: dict[str, Array] | None, source: str | None) -> str:

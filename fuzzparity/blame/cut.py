@@ -21,6 +21,7 @@ from fuzzparity.case import Array
 Run = Callable[[bytes, Mapping[str, Array]], "list[Any] | None"]  # model, feeds -> outputs; None: refused
 _DEEPEST = 8  # of nested bodies, as in `inner`
 _MOST_TURNS = 24  # of a loop's bodies that are looked into
+_MANY_BYTES = 16 << 20  # of weights: writing and loading half of them takes as long as some hundred small sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Ground:
         self.view = View(model, model.graph)
         arrays = {name: np.asarray(one) for name, one in values.items() if isinstance(one, (np.ndarray, np.generic))}
         self.values: dict[str, Array] = {**arrays, **self.feeds}
+        self.weight_bytes = sum(array.nbytes for array in self.view.constants.values())
         self._graph_outputs = {item.name for item in model.graph.output}
         leads = self.view.ancestors(wanted)
         self.places = [
@@ -130,11 +132,18 @@ class Search:
         chosen = tuple(sorted(hint))
         if not chosen or self._try(ground, chosen) is None:
             chosen = tuple(ground.places)
+            alone = self._one_alone(ground, chosen) if ground.weight_bytes > _MANY_BYTES else None
+            if alone is not None:
+                return alone
             if not chosen or self._try(ground, chosen) is None:
                 return None
             chosen = self._shortest_end(ground, chosen)
             chosen = self._latest_start(ground, chosen)
         return self._without_each(ground, chosen)
+
+    def _one_alone(self, ground: Ground, chosen: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the first node that shows it alone: half of a heavy graph costs more than all nodes one by one."""
+        return next(((place,) for place in chosen if self._try(ground, (place,)) is not None), None)
 
     def enter(
         self, ground: Ground, place: int, values: Values, run: Run, inside: Collection[str] = ()

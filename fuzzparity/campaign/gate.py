@@ -129,7 +129,7 @@ def _when_all_differ(context: Context, facts: TargetFacts, trial: _Trial) -> tup
     """Say what every seed differing means and, of a given ONNX, whether it holds the module's weights."""
     if trial.agreed or not trial.suspects:
         return ()
-    note = "every seed differs: a campaign ends with that, unless it is told to --force"
+    note = "every seed differs: nothing is fuzzed until that is mended, unless --force is given"
     if facts.build.origin != "given":
         return (note,)
     from fuzzparity.sides.weights import same_weights_in

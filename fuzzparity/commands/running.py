@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fuzzparity.campaign.docket import Docket
+from fuzzparity.campaign.docket import Docket, where_of
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import STATE_FOLDER, TargetOptions
 from fuzzparity.campaign.rechecking import judged
@@ -27,8 +27,15 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidCase, InvalidTarget, WorkerLost
 from fuzzparity.explain.dataset import Validation
-from fuzzparity.explain.records import Examined, ExamineSpec, InputSpec, InputsRead
-from fuzzparity.finding import Finding, Suspect, bucket_of
+from fuzzparity.explain.records import (
+    Examined,
+    ExamineSpec,
+    InputSpec,
+    InputsRead,
+    InvestigateSpec,
+    Investigation,
+)
+from fuzzparity.finding import Finding, Suspect, Where, bucket_of
 from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
@@ -39,6 +46,7 @@ from fuzzparity.work.pool import LoaderLost
 _EXPLAIN_SECONDS = 120.0
 _FEW_INPUTS = 16  # that are explained one by one
 _EXAMINE_JOB = "fuzzparity.explain.examine:examine"
+_INVESTIGATE_JOB = "fuzzparity.explain.investigate:investigate"
 _READ_JOB = "fuzzparity.explain.examine:read"
 
 
@@ -200,19 +208,39 @@ def _examine_all(
             for suspect in found.suspects:
                 docket.take(suspect)
         finish(prepared, docket, _EXPLAIN_SECONDS)
-        explained = [
-            Explained(name, found, tuple(_stored(docket, suspect) for suspect in found.suspects))
-            for name, found in examined
-        ]
+        explained = [Explained(name, found, _findings_of(docket, found)) for name, found in examined]
         has_bug = any(s.verdict.grade is Grade.BUG for _, found in examined for s in found.suspects)
         code = exit_code((finding for item in explained for finding in item.findings), has_bug)
         kinds = [found.judgement.kind for _, found in examined]
         return _ended(docket, kinds, setup_seconds, code), explained
 
 
-def _stored(docket: Docket, suspect: Suspect) -> Finding:
-    """Return the finding of a suspect as it is stored now, with its entry of known issues."""
-    return docket.prepared.ledger.marked(docket.corpus.finding(suspect.bucket.finding_id))
+def _findings_of(docket: Docket, found: Examined) -> tuple[Finding, ...]:
+    """Return the finding of each suspect of one input as it is stored now, with its entry of known issues.
+
+    What a bucket's finding knows was learned on the input that it was first met with, and another input may fall into
+    the bucket for another reason: then arbiters are asked about this one, for the verdict that is told first.
+    """
+    findings = []
+    for suspect in found.suspects:
+        finding = docket.corpus.finding(suspect.bucket.finding_id)
+        is_first = suspect.verdict is found.judgement.worst
+        if is_first and suspect.case.digest not in (finding.first_case_digest, finding.case_digest):
+            finding = _asked_here(docket.prepared, suspect, finding)
+        findings.append(docket.prepared.ledger.marked(finding))
+    return tuple(findings)
+
+
+def _asked_here(prepared: Prepared, suspect: Suspect, finding: Finding) -> Finding:
+    """Return a finding with blame and place as arbiters tell them on this case, which is not stored."""
+    if suspect.verdict.grade is not Grade.BUG:
+        return finding
+    assert prepared.twin is not None
+    spec = InvestigateSpec(prepared.twin, suspect, tries=1, minimize_executions=0, cut_seconds=0.0)
+    answer = prepared.pool.run(_INVESTIGATE_JOB, spec, limits=prepared.limits, label="investigate")
+    if not isinstance(answer, Investigation) or answer.verdict is None:
+        return replace(finding, verdict=replace(finding.verdict, blame="unknown", attribution=None), where=Where())
+    return replace(finding, verdict=answer.verdict, where=where_of(answer.verdict, answer.actual))
 
 
 def _ended(

@@ -12,6 +12,7 @@ from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidCase, InvalidTarget, InvalidUsage, WorkerLost
 from fuzzparity.explain.tracing import Traced, TraceSpec
+from fuzzparity.finding import Bucket
 from fuzzparity.work.alone import Exit
 
 _TRACE_JOB = "fuzzparity.explain.tracing:trace"
@@ -37,11 +38,16 @@ def trace_finding(options: TargetOptions, payload: Payload, observer: Observer) 
     """Trace the case of a stored finding on today's code and export of its target."""
     if payload.facts is not None and not options.dtypes:
         options = replace(options, dtypes=payload.facts.dtypes)  # the build it was found on
-    return _trace(options, observer, (payload.finding.finding_id, payload.case), ())
+    named = (payload.finding.finding_id, payload.case)
+    return _trace(options, observer, named, (), payload.finding.bucket)
 
 
 def _trace(
-    options: TargetOptions, observer: Observer, named: tuple[str, Case] | None, paths: tuple[str, ...]
+    options: TargetOptions,
+    observer: Observer,
+    named: tuple[str, Case] | None,
+    paths: tuple[str, ...],
+    bucket: Bucket | None = None,
 ) -> TraceResult:
     with opened(options, observer, first_seeds_only=True) as prepared:
         if prepared.twin is None or not prepared.twin.is_built:
@@ -61,7 +67,7 @@ def _trace(
         name, case = named
         answer = prepared.pool.run(
             _TRACE_JOB,
-            TraceSpec(prepared.twin, case),
+            TraceSpec(prepared.twin, case, bucket),
             limits=replace(prepared.limits, other_seconds=900.0),
             label="trace",
         )

@@ -15,9 +15,10 @@ import numpy as np
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.explain.locating import Site, located
-from fuzzparity.explain.pairing import map_of, pair_alone
+from fuzzparity.explain.pairing import map_of, matching, pair_alone
 from fuzzparity.explain.programs import onnx_values, program_of
 from fuzzparity.explain.records import TwinSpec
+from fuzzparity.finding import Bucket
 from fuzzparity.oracle.compare import Allowance, compare
 from fuzzparity.oracle.policy import DEFAULTS
 from fuzzparity.verdict import Comparison, Grade, Kind, Verdict
@@ -62,10 +63,11 @@ class TraceRow:
 
 @dataclass(frozen=True, slots=True)
 class TraceSpec:
-    """Name one case to trace."""
+    """Name one case to trace, and the bucket of the finding that it belongs to, if any."""
 
     twin: TwinSpec
     case: Case
+    bucket: Bucket | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class Traced:
 def trace(context: Context, spec: TraceSpec) -> Traced:
     """Judge a case, find where its worst verdict is born, and walk the graph; each in forks of this process."""
     pairing = pair_alone(context, spec.twin, spec.case, context.limits)
-    verdict = pairing.judgement.worst
+    own = matching(spec.bucket, spec.case, pairing.judgement) if spec.bucket is not None else None
+    verdict = own or pairing.judgement.worst
     expected, actual = pairing.expected, pairing.actual
     if verdict is not None:
         verdict = located(context, spec.twin, spec.case, verdict, expected, actual, seconds=TRACE_SECONDS)

@@ -169,7 +169,8 @@ def _places(error: Wide, whole: float) -> Iterator[str]:
         shares = squared.sum(axis=tuple(other for other in range(error.ndim) if other != axis)) / whole
         index = int(np.argmax(shares))
         if shares[index] >= _PLACED:
-            yield f"only {names.get(axis, f'index of axis {axis}')} {index} ({shares[index]:.1%} of the squared error)"
+            place = f"{names[axis]} {index}" if axis in names else f"index {index} of axis {axis}"
+            yield f"only {place} ({shares[index]:.1%} of the squared error)"
     if error.ndim >= 3 and min(error.shape[-2:]) >= 4:
         inner = squared[..., 1:-1, 1:-1].sum() / whole
         if 1.0 - inner >= _PLACED:

@@ -156,6 +156,7 @@ def entry_to_paste(finding: Finding) -> str:
     lines += [f"output = {_quoted(verdict.output)}"] if verdict.output else []
     lines += [f"side = {_quoted(verdict.side)}"] if verdict.side and verdict.kind in SIDED else []
     lines += [f"blame = {_quoted(verdict.blame)}"] if verdict.blame not in ("", "unknown", "none") else []
+    lines += [f"op = {_quoted(finding.where.op)}"] if finding.where.op else []
     return "\n".join(lines)
 
 

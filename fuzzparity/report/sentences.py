@@ -18,7 +18,7 @@ from fuzzparity.finding import Finding
 from fuzzparity.report.advice import passing_tolerance
 from fuzzparity.report.causes import Cause, is_open, split, where_known
 from fuzzparity.report.cells import milliseconds, shapes_text, size_text
-from fuzzparity.verdict import GRADES, Comparison, Evidence, Grade, Kind, Verdict
+from fuzzparity.verdict import GRADES, Comparison, Evidence, Grade, Kind, Realism, Verdict
 
 QUESTIONS = (
     "Which part is guilty, and where in my code?",
@@ -172,6 +172,8 @@ def tolerances(findings: Iterable[Finding]) -> list[str]:
     for item in findings:
         verdict, comparison = item.verdict, item.verdict.comparison
         if comparison is None or not passing_tolerance(comparison) or not verdict.output:
+            continue
+        if item.realism is Realism.WILD:  # an advice for data has to come from data
             continue
         if verdict.grade in (Grade.INHERENT, Grade.TIE) and (text := defensible(verdict.evidence)):
             defended.setdefault(verdict.output, text)

@@ -197,7 +197,7 @@ class BoundMode(Float64Mode):
             self._note(name)
             return nothing
         if any(b.numel() and not bool(b.isfinite().any()) for b in found):
-            self._note(f"{name}, where worst cases add up without limit")
+            self._note(f"{name} (worst cases add up without limit)")
             return nothing
         return list(found)
 

@@ -219,13 +219,12 @@ def _findings_of(docket: Docket, found: Examined) -> tuple[Finding, ...]:
     """Return the finding of each suspect of one input as it is stored now, with its entry of known issues.
 
     What a bucket's finding knows was learned on the input that it was first met with, and another input may fall into
-    the bucket for another reason: then arbiters are asked about this one, for the verdict that is told first.
+    the bucket for another reason: then arbiters are asked about this one.
     """
     findings = []
     for suspect in found.suspects:
         finding = docket.corpus.finding(suspect.bucket.finding_id)
-        is_first = suspect.verdict is found.judgement.worst
-        if is_first and suspect.case.digest not in (finding.first_case_digest, finding.case_digest):
+        if suspect.case.digest not in (finding.first_case_digest, finding.case_digest):
             finding = _asked_here(docket.prepared, suspect, finding)
         findings.append(docket.prepared.ledger.marked(finding))
     return tuple(findings)

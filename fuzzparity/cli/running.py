@@ -191,7 +191,8 @@ def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
             told |= {"validation": validation.validation_object(table), "inputs": validation.rows_object(table)}
         told["builds"] = [checked_object(other) for other in others]
         write_json(json_to, told)
-    live.print(text.check_text(prepared.facts, prepared.notes, prepared.suspects, prepared.tried, seen.findings))
+    shown = (prepared.facts, prepared.notes, prepared.suspects, prepared.tried, seen.findings)
+    live.print(text.check_text(*shown, differing=table.beyond if table is not None else None))
     live.print(understood_text(prepared.understood))
     live.print(validation.ranges_text(prepared.ranges))
     if table is not None:

@@ -264,11 +264,21 @@ def seen_object(seen: Seen) -> dict[str, Any]:
 
 
 def check_text(
-    facts: TargetFacts, notes: Sequence[str], suspects: Sequence[Suspect], tried: int, seen: Sequence[Finding] = ()
+    facts: TargetFacts,
+    notes: Sequence[str],
+    suspects: Sequence[Suspect],
+    tried: int,
+    seen: Sequence[Finding] = (),
+    *,
+    differing: int | None = None,
 ) -> RenderableType:
-    """Return the target as understood, and how its seeds fared on both sides."""
+    """Return the target as understood, and how its seeds fared on both sides.
+
+    `differing`: how many seeds differ, where `suspects` hold one of each bucket only.
+    """
+    differing = len({suspect.case.digest for suspect in suspects}) if differing is None else differing
     marks = [f" ({mark})" if (mark := known_mark(finding)) else "" for finding in seen] or [""] * len(suspects)
-    lines = [*facts_lines(facts), ("seeds", f"{tried} tried on both sides, {len(suspects)} differ")]
+    lines = [*facts_lines(facts), ("seeds", f"{tried} tried on both sides, {differing} differ")]
     told = zip(suspects, marks, strict=True)
     lines += [(suspect.verdict.grade.value, suspect.verdict.headline + mark) for suspect, mark in told]
     return pairs([*lines, *note_lines(facts, notes)])

@@ -6,6 +6,7 @@ by magnitudes; all that it names must hold, the first entry that holds is the on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -130,7 +131,7 @@ def read_ledger(folders: Iterable[str | Path] = (), files: Sequence[str | Path] 
     InvalidUsage names file, entry and key, what was given and what was wanted.
     """
     beside = next((path for folder in folders if str(folder) and (path := Path(folder) / FILE).is_file()), None)
-    paths = {path.resolve(): path for path in (*([beside] if beside else []), *map(Path, files))}
+    paths = {os.path.realpath(path): path for path in (*([beside] if beside else []), *map(Path, files))}
     issues = tuple(issue for path in paths.values() for issue in parse(_text(path), str(path)))
     first: dict[str, Issue] = {}
     for issue in issues:
@@ -168,7 +169,7 @@ def _text(path: Path) -> str:
     if len(data) > _MOST_BYTES:
         raise InvalidUsage(f"known issues {path} has over {_MOST_BYTES:,} bytes, which is no ledger")
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors put a byte order mark in front
     except UnicodeDecodeError as error:
         raise InvalidUsage(f"known issues {path} is no UTF-8 text ({error.reason}, byte {error.start})") from error
 

@@ -61,10 +61,17 @@ class Explained:
 
 @contextmanager
 def opened(
-    options: TargetOptions, observer: Observer, *, gate: bool = True, first_seeds_only: bool = False
+    options: TargetOptions,
+    observer: Observer,
+    *,
+    gate: bool = True,
+    first_seeds_only: bool = False,
+    writes: bool = False,
 ) -> Iterator[Prepared]:
     """Prepare a target and close everything that belongs to it afterwards."""
-    prepared = prepare(options, workers=1, say=saying(observer), gate=gate, first_seeds_only=first_seeds_only)
+    prepared = prepare(
+        options, workers=1, say=saying(observer), gate=gate, first_seeds_only=first_seeds_only, writes=writes
+    )
     try:
         yield prepared
     finally:
@@ -146,7 +153,7 @@ def explain(
     A folder, or more than a few inputs, become a table instead of an explanation of each.
     """
     begun = time.monotonic()
-    with opened(options, observer) as prepared:
+    with opened(options, observer, writes=True) as prepared:
         if options.tolerances is not None:
             _apart(prepared, options)
         few = None
@@ -302,13 +309,13 @@ def finish(prepared: Prepared, docket: Docket, limit_seconds: float) -> None:
 
 def import_data(options: TargetOptions, paths: tuple[str, ...], limit: int | None, observer: Observer) -> Imported:
     """Read validation data into the corpus of a target; campaigns start from it."""
-    with opened(options, observer, gate=False) as prepared:
+    with opened(options, observer, gate=False, writes=True) as prepared:
         return import_all(prepared, paths, limit, saying(observer))
 
 
 def probe(options: TargetOptions, observer: Observer, *, cases: int, rounds: int) -> list[ProbeRow]:
     """Time both sides on kept cases, or on the seeds when nothing is kept yet, and store the figures."""
-    with opened(options, observer) as prepared:
+    with opened(options, observer, writes=True) as prepared:
         assert prepared.twin is not None
         path = prepared.places.corpus
         pool = [prepared.seeds[0]] if prepared.seeds else []

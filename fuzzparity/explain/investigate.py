@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuzzparity.blame.localize import Located
+from fuzzparity.case import Case
 from fuzzparity.explain.blaming import blamed, may_blame
 from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.locating import located
@@ -42,6 +43,7 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     verdict = blamed(
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
+    verdict = _blamed_as_met(context, spec, confirmation, found.case, verdict)
     places: list[Located] = []
     verdict = located(
         context,
@@ -59,6 +61,24 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     )
     found = replace(found, cut=cut)
     return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
+
+
+def _blamed_as_met(
+    context: Context, spec: InvestigateSpec, confirmation: Confirmation, case: Case, verdict: Verdict
+) -> Verdict:
+    """Return a verdict that the smallest case leaves without blame, with what arbiters say of the case as it was met.
+
+    Minimizing keeps the bucket, and may lead from one cause to another in it, of which less can be told.
+    """
+    met, expected, actual = confirmation.verdict, confirmation.expected, confirmation.actual
+    is_open = may_blame(verdict) and verdict.attribution is not None
+    if not is_open or case == spec.suspect.case or met is None or expected is None or actual is None:
+        return verdict
+    asked = blamed(context, spec.twin, spec.suspect.case, met, expected, actual, seconds=spec.blame_seconds)
+    if asked.blame == "unknown" or asked.attribution is None:
+        return verdict
+    how = f"asked on the input as it was met: {asked.attribution.how}"
+    return replace(verdict, blame=asked.blame, attribution=replace(asked.attribution, how=how))
 
 
 def _cut_seconds(spec: InvestigateSpec) -> float:

@@ -109,6 +109,11 @@ class Site:
         self.output = names.index(verdict.output) if verdict.output in names else None
         self.last: tuple[str, str] = ("", "")  # the node at work when a fork died
 
+    @property
+    def expected(self) -> Execution:
+        """Return what torch did with the case."""
+        return self._expected
+
     def find(self) -> Located | None:
         """Return the place, with its source line; None when none was found."""
         part, _, detail = self._verdict.blame.partition(":")

@@ -108,7 +108,7 @@ def oracle_of(context: Context, spec: TwinSpec) -> Oracle:
         breach=lambda case: breach(contract, case, context.loaded.target.valid),
         realism=lambda case: spec.statistics.realism(contract, case),
         metrics=context.loaded.target.metrics,
-        is_typical=lambda case: spec.statistics.is_typical(contract, case),
+        is_typical=lambda case: spec.statistics.is_typical(contract, case, any_rows=True),
     )
 
 

@@ -86,7 +86,7 @@ class Twin:
             breach=lambda case: breach(contract, case, target.valid) or self._where_problem(case),
             realism=lambda case: spec.statistics.realism(contract, case),
             metrics=target.metrics,
-            is_typical=lambda case: spec.statistics.is_typical(contract, case),
+            is_typical=lambda case: spec.statistics.is_typical(contract, case, any_rows=True),
         )
 
     def _where_problem(self, case: Case) -> str:

@@ -148,20 +148,26 @@ class SeedStatistics:
             return Realism.UNKNOWN
         return Realism.NEAR if self.is_typical(contract, case) else Realism.WILD
 
-    def is_typical(self, contract: Contract, case: Case) -> bool:
-        """Tell whether a case is like the seeds, be they real ones or only the target's first inputs."""
+    def is_typical(self, contract: Contract, case: Case, *, any_rows: bool = False) -> bool:
+        """Tell whether a case is like the seeds, be they real ones or only the target's first inputs.
+
+        `any_rows`: however many rows it has.
+        """
+        free = contract.batch if any_rows else ""
         for item in contract.inputs:
             array, spread = case.inputs.get(item.name), self.spreads.get(item.name)
             if array is None or spread is None or array.dtype.name != item.dtype:
                 return False
-            if not (self._has_near_shape(item, array, spread) and _has_near_values(array, spread)):
+            if not (self._has_near_shape(item, array, spread, free) and _has_near_values(array, spread)):
                 return False
         return True
 
-    def _has_near_shape(self, item: InputContract, array: Array, spread: Spread) -> bool:
+    def _has_near_shape(self, item: InputContract, array: Array, spread: Spread, free: str) -> bool:
         if not array.ndim == len(spread.sizes) == len(item.dims):
             return False
         for size, (low, high), dim in zip(array.shape, spread.sizes, item.dims, strict=True):
+            if free and dim.symbol == free:
+                continue
             is_declared = self.count < _FEW_SEEDS and dim.is_declared and dim.admits(size)
             if not (low <= size <= high or is_declared):
                 return False

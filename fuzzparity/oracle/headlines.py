@@ -11,7 +11,7 @@ import signal
 
 from fuzzparity.execution import Execution, Status
 from fuzzparity.oracle.question import Answer
-from fuzzparity.oracle.weighing import SOURCE
+from fuzzparity.oracle.weighing import ELSEWHERE, SOURCE
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind
 
 NAMES = {"torch": "torch", "ort": "ORT"}
@@ -115,7 +115,7 @@ def _inherent(evidence: Evidence) -> str:
 
 
 def _distances(evidence: Evidence) -> str:
-    if evidence.torch_distance is None or evidence.ort_distance is None:
+    if evidence.torch_distance is None or evidence.ort_distance is None or evidence.note.startswith(ELSEWHERE):
         return ""
     return f" (torch {evidence.torch_distance:.2g} off it, ORT {evidence.ort_distance:.2g})"
 

@@ -17,7 +17,7 @@ from fuzzparity.oracle.compare import as_float64, largest_finite
 from fuzzparity.oracle.draws import RAMP
 from fuzzparity.oracle.question import MOVES, Answer, Flags, Question, Wide, difference
 from fuzzparity.oracle.spread import Spread
-from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
+from fuzzparity.oracle.weighing import ELSEWHERE, OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
 JUMP = 1000.0  # rounding rarely spreads an answer over so many default tolerances; only asks for six more draws
@@ -165,12 +165,17 @@ class NumericWeighing(Weighing):
         return bool(((self.order_torch & torch_far) | (self.order_ort & ort_far)).any())
 
     def _evidence(self, count: int, far: Flags, far_sides: tuple[str, ...]) -> Evidence:
-        """Report the figures at the element that is farthest beyond its bound."""
+        """Report the figures at the element that is told as the worst, or else at the one farthest beyond its bound."""
         torch, ort = difference(self.torch, self.exact), difference(self.ort, self.exact)
         bound = np.maximum(self._bound(), np.finfo(np.float64).tiny)
         excess = np.maximum(torch, ort) / bound
-        worst = int(np.argmax(np.where(far, excess, -1.0) if far.any() else excess))
+        largest = largest_finite(np.abs(as_float64(self.question.expected)))
+        allowed = np.maximum(self.question.allowance.at(np.abs(self.torch), largest), np.finfo(np.float64).tiny)
+        worst = int(np.argmax(difference(self.torch, self.ort) / allowed))
         note = "the exact answer differs from both sides" if len(far_sides) == 2 else ""
+        if far.any() and not far[worst]:
+            worst = int(np.argmax(np.where(far, excess, -1.0)))
+            note = note or f"{ELSEWHERE} {self._place(worst)}"
         bounded = math.inf if self.bounds is None else float(self.bounds[self.at[worst]])
         return Evidence(
             source=self.source,
@@ -186,6 +191,11 @@ class NumericWeighing(Weighing):
             rounding_unknown="" if math.isfinite(bounded) else self.bounds_unknown,
             condition=self.spread.condition,
         )
+
+    def _place(self, worst: int) -> list[int]:
+        """Return the index of a differing element; complex numbers count their parts in a last axis."""
+        wide = as_float64(self.question.expected)
+        return [int(i) for i in np.unravel_index(self.at[worst], wide.shape)]
 
     def _with_tolerance(self, evidence: Evidence) -> Evidence:
         """Add the tolerance that can be defended for this output on this data."""

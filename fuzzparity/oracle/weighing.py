@@ -12,6 +12,7 @@ from fuzzparity.case import Array
 from fuzzparity.oracle.question import Answer, Flags, Question
 
 OVERFLOW_MARGIN = 8.0  # an intermediate this close to the largest float overflows in a sound formulation as well
+ELSEWHERE = "these distances are at"  # begins the note of evidence on another element than the one told as the worst
 OUT_OF_RANGE = "an intermediate leaves the range of the working precision"
 SOURCE = "torch float64"  # who gives the exact answer where nobody says otherwise
 

@@ -86,6 +86,16 @@ def test_realism_is_near_within_a_widened_span_and_wild_beyond() -> None:
     assert SeedStatistics.of(seeds, False).realism(contract, seeds[0]) is Realism.UNKNOWN
 
 
+def test_what_is_typical_may_have_any_number_of_rows() -> None:
+    item = InputContract("x", "float32", (Dim(4, "batch"), Dim(3, "width")))
+    contract = Contract((item,), batch="batch")
+    seed = Case({"x": np.array([[0, 1, 2]] * 4, np.float32)})
+    known = SeedStatistics.of([seed] * 5, True)
+    fewer, narrower = (Case({"x": array}) for array in (seed.inputs["x"][:1], seed.inputs["x"][:, :2]))
+    assert [known.is_typical(contract, case) for case in (seed, fewer, narrower)] == [True, False, False]
+    assert [known.is_typical(contract, case, any_rows=True) for case in (seed, fewer, narrower)] == [True, True, False]
+
+
 def test_a_declared_range_is_realistic_only_while_seeds_are_few() -> None:
     contract = Contract((InputContract("x", "float32", (Dim(4, "n", low=1, high=9, is_declared=True),)),))
     longer = Case({"x": np.zeros(9, np.float32)})

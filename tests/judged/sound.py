@@ -136,6 +136,12 @@ NARROW = [
         np.zeros((6, 700), HALF),
     ),
     _chain(
+        lambda x: torch.log(1.0 - torch.sigmoid(x)),
+        "(float[n,m] x) => (float[n,k] y) <float one = {1}> { s = Sigmoid (x)  d = Sub (one, s)  y = Log (d) }",
+        "log_of_one_minus_a_sigmoid",
+        uniform(4, 64, low=8.0, high=16.0),
+    ),
+    _chain(
         lambda x: torch.tanh(torch.sigmoid(x * 3) * x) - 0.5 * x,
         """(float16[n] x) => (float16[n] y) <float a = {3}, float h = {0.5}> {
             w = Cast <to = 1> (x)  p = Mul (w, a)  q = Sigmoid (p)  r = Mul (q, w)  t = Tanh (r)  u = Mul (w, h)

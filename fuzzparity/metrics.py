@@ -8,7 +8,6 @@ agreement.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fuzzparity.errors import InvalidTarget
 from fuzzparity.target import Metric
 
 Wide = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 Outputs = dict[str, Any]
 _FORMATS = ("xyxy", "xywh", "cxcywh")
 
@@ -27,17 +27,21 @@ def top_k(output: str, k: int = 1, *, margin: float = 1e-4, axis: int = -1, at_l
 
     A class that ORT ranks elsewhere is right where torch's score of it is within `margin` of the one that torch has
     there: the usual tolerance of logits (1e-4, FACTS "Policies"). NaN ranks nowhere: a row that holds one is right only
-    where both sides hold it at the same places. Default bound: every row ("argmax agrees").
+    where both sides hold it at the same places. Default bound: every row ("argmax agrees"). InvalidTarget unless k is
+    a whole number from 1 up.
     """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InvalidTarget("declare", f"top_k has a k of {k!r}", "give a whole number from 1 up")
 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
         e, a = _rows(expected[output], axis), _rows(actual[output], axis)
         _require_same_form(e, a)
         count = min(k, e.shape[1])
         best, found = _ranked(e, count), _ranked(a, count)
+        known = np.where(np.isnan(e), -np.inf, e)  # as it is ranked
+        wanted, given = np.take_along_axis(known, best, 1), np.take_along_axis(known, found, 1)
         with np.errstate(invalid="ignore"):
-            gap = np.take_along_axis(e, best, 1) - np.take_along_axis(e, found, 1)
-        right = (best == found) | (np.abs(gap) <= margin)
+            right = (wanted == given) | (np.abs(wanted - given) <= margin)  # equal infinities have no difference
         return _share(right.all(axis=1) & (np.isnan(e) == np.isnan(a)).all(axis=1))
 
     return Metric(f"top_{k}({output})", fn, at_least=at_least, output=output)
@@ -49,17 +53,22 @@ def probability_drop(
     """Return how far ORT's probability of torch's top class falls below torch's, at worst, where torch is confident.
 
     Where torch's top probability is over 0.9 ORT's is over 0.89: the practice of shipped speech models (FACTS,
-    "Policies"), so at most 0.01 is lost. 0.0 where torch is never confident. `is_logits`: softmax comes first.
+    "Policies"), so at most 0.01 is lost. 0.0 where torch is never confident, NaN where one side alone has a NaN.
+    `is_logits`: softmax comes first.
     """
 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
         e, a = _rows(expected[output], axis), _rows(actual[output], axis)
         _require_same_form(e, a)
+        if not e.size:
+            return 0.0
         e, a = (_softmax(e), _softmax(a)) if is_logits else (e, a)
+        if (np.isnan(e) != np.isnan(a)).any():
+            return math.nan
         best = _ranked(e, 1)
         top = np.take_along_axis(e, best, 1)[:, 0]
         drop = (top - np.take_along_axis(a, best, 1)[:, 0])[top > confident]
-        return float(drop.max()) if drop.size else 0.0  # max of a NaN is NaN
+        return float(drop.max()) if drop.size else 0.0
 
     return Metric(f"probability_drop({output})", fn, at_most=at_most, output=output)
 
@@ -80,24 +89,32 @@ def box_matching(
     default of widespread detectors) are left out; the others are suppressed
     where they overlap a better one by more than `nms_iou` (None: the model has done that). Matching is greedy by IoU;
     a box without a partner counts as 0. Default bound: mean IoU over 0.95 (FACTS, "Policies"). 1.0 where neither side
-    has a box; where sides have a number of boxes of their own, that is a verdict of its own beside this one.
+    has a box; where sides have a number of boxes of their own, that is a verdict of its own beside this one. A box with
+    a NaN, in it or in its score, matches nothing: left out where both sides have it at the same place, else all is 0.0.
     """
     if form not in _FORMATS:
         raise InvalidTarget("declare", f"box_matching has no form {form!r}", f"use one of {', '.join(_FORMATS)}")
 
-    def kept(outputs: Outputs) -> list[Wide]:
-        values = np.asarray(outputs[boxes], np.float64)
-        weights = None if scores is None else np.asarray(outputs[scores], np.float64)
-        batches = values if values.ndim > 2 else values[None]
-        weighted = [None] * len(batches) if weights is None else weights if values.ndim > 2 else weights[None]
-        return [
-            _suppressed(_corners(one, form), weight, score_threshold, nms_iou)
-            for one, weight in zip(batches, weighted, strict=True)
-        ]
+    def kept(outputs: Outputs) -> list[tuple[Wide, Places]]:
+        found = []
+        for one, scored in _detections(outputs, boxes, scores):
+            weights = None if scored is None else scored.max(axis=1, initial=-np.inf)  # NaN where any class is
+            counts = np.ones(len(one), bool) if weights is None else ~(weights < score_threshold)
+            flags = np.isnan(one if scored is None else np.concatenate([one, scored], axis=1)) & counts[:, None]
+            whole = counts & ~flags.any(axis=1)
+            corners = _corners(one[whole], form)
+            best = _suppressed(corners, None if weights is None else weights[whole], nms_iou)
+            found.append((best, np.argwhere(flags)))
+        return found
 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
-        pairs = zip(kept(expected), kept(actual), strict=True)
-        found = [_matched(e, a) for e, a in pairs if len(e) or len(a)]
+        e, a = kept(expected), kept(actual)
+        if len(e) != len(a):
+            raise ValueError(f"the boxes {boxes!r} are a batch of {len(e)} and one of {len(a)}; wanted as many")
+        if not all(np.array_equal(one[1], other[1]) for one, other in zip(e, a, strict=True)):
+            return 0.0
+        pairs = [(one[0], other[0]) for one, other in zip(e, a, strict=True)]
+        found = [_matched(one, other) for one, other in pairs if len(one) or len(other)]
         return float(np.concatenate(found).mean()) if found else 1.0
 
     return Metric(f"box_matching({boxes})", fn, at_least=at_least, output=boxes)
@@ -112,7 +129,7 @@ def mask_iou(output: str, *, threshold: float = 0.5, at_least: float = 0.95) -> 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
         e, a = (np.asarray(side[output]) for side in (expected, actual))
         _require_same_form(e, a)
-        e, a = (x.reshape(len(x) if x.ndim > 2 else 1, -1).astype(np.float64) > threshold for x in (e, a))
+        e, a = (_flat(x, 1 if x.ndim > 2 else 0).astype(np.float64) > threshold for x in (e, a))
         both, either = (e & a).sum(axis=1), (e | a).sum(axis=1)
         return float(np.where(either, both / np.maximum(either, 1), 1.0).min(initial=1.0))
 
@@ -140,8 +157,9 @@ def log_spectral_distance(
     """Return the log-spectral distance of two waveforms [..., samples] in dB; the worst of a batch.
 
     The root mean square over frequencies of the difference of log power spectra, then the mean over frames (Gray and
-    Markel, "Distance measures for speech processing", 1976); spectra are floored at `floor` of the largest, so that
-    silence does not count. Default bound: 1 dB, at which coders are called transparent (Paliwal and Atal, 1993).
+    Markel, "Distance measures for speech processing", 1976); each spectrum is floored at `floor` of its waveform's
+    largest, so that silence does not count. Default bound: 1 dB, at which coders are called transparent (Paliwal and
+    Atal, 1993).
     """
 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
@@ -150,7 +168,8 @@ def log_spectral_distance(
         if not e.size:
             return 0.0
         one, other = _power(e, window, hop), _power(a, window, hop)
-        least = max(float(np.nan_to_num(one).max()) * floor**2, np.finfo(np.float64).tiny)
+        largest = np.nan_to_num(one).max(axis=(1, 2), keepdims=True)
+        least = np.maximum(largest * floor**2, np.finfo(np.float64).tiny)
         apart = 10.0 * (np.log10(np.maximum(one, least)) - np.log10(np.maximum(other, least)))
         return float(np.sqrt((apart**2).mean(axis=2)).mean(axis=1).max())
 
@@ -166,9 +185,9 @@ def token_edit_distance(output: str, *, padding: int | None = None, at_most: flo
 
     def fn(inputs: Outputs, expected: Outputs, actual: Outputs, label: Any) -> float:
         e, a = (np.atleast_2d(np.asarray(side[output])) for side in (expected, actual))
-        e, a = (x.reshape(-1, x.shape[-1]) for x in (e, a))
+        e, a = (_flat(x, x.ndim - 1) for x in (e, a))
         if len(e) != len(a):
-            raise ValueError(f"{len(e)} and {len(a)} sequences")
+            raise ValueError(f"{output!r} holds {len(e)} sequences and {len(a)}; wanted as many")
         pairs = zip(e, a, strict=True)
         return max((_edits(_tokens(one, padding), _tokens(two, padding)) for one, two in pairs), default=0.0)
 
@@ -217,7 +236,13 @@ def snr_db(expected: Wide, actual: Wide) -> Wide:
 def _rows(output: Any, axis: int) -> Wide:
     """Return an output as [rows, length of `axis`] in float64."""
     wide = np.moveaxis(np.atleast_1d(np.asarray(output)).astype(np.float64), axis, -1)
-    return wide.reshape(math.prod(wide.shape[:-1]), wide.shape[-1])
+    rows: Wide = _flat(wide, wide.ndim - 1)
+    return rows
+
+
+def _flat(array: Any, leading: int) -> Any:
+    """Return an array as [elements of its leading axes, elements of the others], also where it is empty."""
+    return array.reshape(math.prod(array.shape[:leading]), math.prod(array.shape[leading:]))
 
 
 def _items(output: Any) -> Wide:
@@ -231,37 +256,43 @@ def _require_same_form(one: Any, other: Any) -> None:
         raise ValueError(f"the outputs have shapes {list(one.shape)} and {list(other.shape)}")
 
 
-def _ranked(scores: Wide, count: int) -> npt.NDArray[np.intp]:
+def _ranked(scores: Wide, count: int) -> Places:
     """Return the best classes of each row, best first; equal ones in their order, NaN last."""
     known = np.where(np.isnan(scores), -np.inf, scores)
     if count == 1:  # many times quicker than a sort
-        best: npt.NDArray[np.intp] = np.argmax(known, axis=1)[:, None]
+        best: Places = np.argmax(known, axis=1)[:, None]
         return best
-    order: npt.NDArray[np.intp] = np.argsort(-known, axis=1, kind="stable")[:, :count]
+    order: Places = np.argsort(-known, axis=1, kind="stable")[:, :count]
     return order
 
 
-def _tokens(row: Any, padding: int | None) -> list[int]:
-    return [token for token in row.tolist() if token != padding]
+def _tokens(row: Any, padding: int | None) -> Any:
+    return row if padding is None else row[row != padding]
 
 
-def _edits(one: Sequence[int], other: Sequence[int]) -> float:
-    """Return the Levenshtein distance over the longer length."""
-    longest = max(len(one), len(other))
-    if not longest:
+def _edits(one: Any, other: Any) -> float:
+    """Return the Levenshtein distance over the longer length, a row of the table at a time."""
+    one, other = sorted((one, other), key=len)
+    if not len(other):
         return 0.0
-    row = list(range(len(other) + 1))
-    for index, token in enumerate(one, 1):
-        before, row[0] = row[0], index
-        for place, another in enumerate(other, 1):
-            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (token != another))
-    return row[-1] / longest
+    steps = np.arange(len(other) + 1)
+    row = steps
+    for index, token in enumerate(one.tolist(), 1):
+        above = np.minimum(row[1:] + 1, row[:-1] + (other != token))  # deleted, kept or replaced
+        # an insertion costs 1 a place: the least of what stands to the left, each less its place, plus one's own
+        row = np.minimum.accumulate(np.concatenate([[index], above]) - steps) + steps
+    return float(row[-1]) / len(other)
 
 
 def _power(waves: Wide, window: int, hop: int) -> Wide:
-    """Return power spectra [rows, frames, frequencies] under a Hann window; what is shorter than one is padded."""
-    length = max(waves.shape[1], window)
-    waves = np.pad(waves, ((0, 0), (0, length - waves.shape[1])))
+    """Return power spectra [rows, frames, frequencies] under a Hann window.
+
+    Half a window of silence goes before and at least as much behind, so that a frame sees the first samples and the
+    last ones in its middle, whatever the length.
+    """
+    half = window // 2
+    frames_after_first = max(0, -(-(waves.shape[1] + 2 * half - window) // hop))
+    waves = np.pad(waves, ((0, 0), (half, window + frames_after_first * hop - half - waves.shape[1])))
     frames = np.lib.stride_tricks.sliding_window_view(waves, window, axis=1)[:, ::hop]
     found: Wide = np.abs(np.fft.rfft(frames * np.hanning(window), axis=2)) ** 2
     return found
@@ -272,10 +303,32 @@ def _share(flags: npt.NDArray[np.bool_]) -> float:
 
 
 def _softmax(logits: Wide) -> Wide:
+    """Return the softmax of each row: NaN stays where it is, infinities share a row, -inf alone gives NaN."""
+    known = np.where(np.isnan(logits), -np.inf, logits)
+    top = known.max(axis=1, keepdims=True, initial=-np.inf)
     with np.errstate(all="ignore"):
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True, initial=-np.inf))
-        found: Wide = powers / powers.sum(axis=1, keepdims=True)
-    return found
+        powers = np.where(known == top, 1.0, np.exp(known - top))
+        powers = np.where(np.isnan(logits), 0.0, powers)
+        found = powers / powers.sum(axis=1, keepdims=True)
+    return np.where(np.isnan(logits) | (top == -np.inf), np.nan, found)
+
+
+def _detections(outputs: Outputs, boxes: str, scores: str | None) -> list[tuple[Wide, Wide | None]]:
+    """Return boxes [n, 4] and scores [n, classes] of every item; ValueError for other shapes."""
+    values = np.asarray(outputs[boxes], np.float64)
+    values = values.reshape(0, 4) if values.shape == (0,) else values
+    if values.ndim not in (2, 3) or values.shape[-1] != 4:
+        raise ValueError(f"boxes {boxes!r} have shape {list(values.shape)}; wanted [n, 4] or [batch, n, 4]")
+    batches = values if values.ndim > 2 else values[None]
+    if scores is None:
+        return [(one, None) for one in batches]
+    weights, form = np.asarray(outputs[scores], np.float64), values.shape[:-1]
+    if weights.shape[: len(form)] != form or weights.ndim > len(form) + 1:
+        wanted = ", ".join(map(str, form))
+        got = f"scores {scores!r} have shape {list(weights.shape)}"
+        raise ValueError(f"{got}; wanted [{wanted}] or [{wanted}, classes], as the boxes")
+    weights = weights if weights.ndim > len(form) else weights[..., None]
+    return list(zip(batches, weights if values.ndim > 2 else weights[None], strict=True))
 
 
 def _corners(boxes: Wide, form: str) -> Wide:
@@ -287,12 +340,10 @@ def _corners(boxes: Wide, form: str) -> Wide:
     return np.concatenate([first, first + size], axis=1)
 
 
-def _suppressed(boxes: Wide, scores: Wide | None, least: float, most_iou: float | None) -> Wide:
+def _suppressed(boxes: Wide, scores: Wide | None, most_iou: float | None) -> Wide:
     """Return the boxes that greedy suppression keeps, best first; without scores in their order."""
     if scores is not None:
-        weights = scores.max(axis=-1) if scores.ndim > 1 else scores
-        order = np.argsort(-weights, kind="stable")
-        boxes = boxes[order[~(weights[order] < least)]]  # a score of NaN stays, and matches nothing
+        boxes = boxes[np.argsort(-scores, kind="stable")]
     if most_iou is None:
         return boxes
     kept: list[int] = []

@@ -124,3 +124,94 @@ def test_a_metric_without_a_bound_or_with_a_wrong_one_is_an_error_that_says_what
     for given, said in (([fn], "Metric"), ("top1", "Metric"), ([metrics.top_k("y")] * 2, "two metrics are named")):
         with pytest.raises(InvalidTarget, match=said):
             Target(module=fn, inputs={"x": np.zeros(1)}, metrics=given)
+
+
+def test_a_probability_that_is_nan_on_one_side_is_no_agreement():
+    e, nan = [[0.95, 0.05]], [[np.nan, 0.05]]
+    for is_logits in (False, True):
+        drop = metrics.probability_drop("y", is_logits=is_logits)
+        assert math.isnan(value(drop, nan, e))
+        assert math.isnan(value(drop, e, nan))
+        assert value(drop, nan, nan) == 0.0
+    logits = metrics.probability_drop("y", is_logits=True)
+    assert value(logits, [[np.inf, 0.0]], [[0.0, np.inf]]) == 1.0
+    assert value(logits, [[np.nan, 9.0, 0.0]], [[np.nan, 0.0, 9.0]]) > 0.9
+    assert math.isnan(value(logits, [[-np.inf, -np.inf]], [[0.0, 1.0]]))
+
+
+def test_a_box_with_a_nan_matches_nothing_but_one_at_the_same_place():
+    boxes = np.array([[0, 0, 10, 10], [20, 20, 30, 30], [0, 0, 10, 9]], float)
+    good = {"b": boxes, "s": np.array([0.9, 0.8, 0.1])}
+    matching = metrics.box_matching("b", "s")
+    for broken in (
+        {"b": boxes, "s": np.array([0.9, np.nan, 0.1])},
+        {"b": boxes, "s": np.array([0.9, 0.8, np.nan])},  # suppression must not hide it
+        {"b": np.where(boxes == 20, np.nan, boxes), "s": good["s"]},
+    ):
+        assert value(matching, good, broken) == value(matching, broken, good) == 0.0
+        assert value(matching, broken, broken) == 1.0
+
+
+def test_log_spectral_distance_sees_both_ends_and_a_quiet_row_beside_a_loud_one():
+    wave = np.random.default_rng(0).normal(size=512 + 3 * 128)
+    for length in (600, 639, 640, 641):
+        for place in (0, length - 1):
+            other = wave[:length].copy()
+            other[place] += 9.0
+            assert value(metrics.log_spectral_distance("y"), wave[:length], other) > 0.1
+    rows = np.stack([wave, 1e-7 * wave])
+    assert value(metrics.log_spectral_distance("y"), rows, rows * [[1.0], [2.0]]) == pytest.approx(20 * math.log10(2))
+
+
+def test_edit_distance_is_that_of_the_table_and_takes_long_sequences():
+    def slow(one, two):
+        row = list(range(len(two) + 1))
+        for i, token in enumerate(one, 1):
+            before, row[0] = row[0], i
+            for j, another in enumerate(two, 1):
+                before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (token != another))
+        return row[-1] / max(len(one), len(two))
+
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        one, two = (rng.integers(0, 4, rng.integers(1, 12)) for _ in range(2))
+        assert value(metrics.token_edit_distance("y"), one, two) == slow(one.tolist(), two.tolist())
+    long = np.arange(3000)
+    assert value(metrics.token_edit_distance("y"), long, np.roll(long, 1)) == 2 / 3000
+
+
+def test_what_is_empty_on_both_sides_agrees():
+    for shape in ((0,), (2, 0), (0, 3)):
+        assert value(metrics.token_edit_distance("y"), *[np.zeros(shape, int)] * 2) == 0.0
+        assert value(metrics.probability_drop("y"), *[np.zeros(shape)] * 2) == 0.0
+        assert value(metrics.top_k("y"), *[np.zeros(shape)] * 2) == 1.0
+    assert value(metrics.token_edit_distance("y"), [], [1, 2]) == 1.0
+    assert value(metrics.mask_iou("y"), *[np.zeros((0, 3, 3))] * 2) == 1.0
+    for shapes in (((0,), (0,)), ((3, 4), (3, 0)), ((2, 0, 4), (2, 0)), ((0, 3, 4), (0, 3, 5))):
+        none = dict(zip("bs", map(np.zeros, shapes), strict=True))
+        assert value(metrics.box_matching("b", "s"), none, none) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "said"),
+    [
+        ((4,), (1,), r"\[4\]; wanted \[n, 4\] or \[batch, n, 4\]"),
+        ((5, 3), (5,), r"\[5, 3\]; wanted \[n, 4\]"),
+        ((1, 1, 5, 4), (5,), r"wanted \[n, 4\]"),
+        ((2, 5, 4), (5,), r"\[5\]; wanted \[2, 5\] or \[2, 5, classes\]"),
+        ((5, 4), (4,), r"\[4\]; wanted \[5\]"),
+    ],
+)
+def test_boxes_and_scores_of_wrong_shapes_are_an_error_that_says_what_is_wanted(boxes, scores, said):
+    given = {"b": np.zeros(boxes), "s": np.zeros(scores)}
+    with pytest.raises(ValueError, match=said):
+        value(metrics.box_matching("b", "s"), given, given)
+
+
+def test_top_k_wants_a_whole_number_of_classes_and_ranks_among_minus_infinity():
+    for k in (0, -1, 1.5, True, "1"):
+        with pytest.raises(InvalidTarget, match="whole number from 1 up"):
+            metrics.top_k("y", k)
+    inf = np.inf
+    assert value(metrics.top_k("y", 2), [[5.0, -inf, -inf]], [[5.0, -inf, -9e9]]) == 1.0
+    assert value(metrics.top_k("y", 2), [[5.0, 1.0, -inf]], [[5.0, -inf, 1.0]]) == 0.0

@@ -231,22 +231,24 @@ def _noted(evidence: Evidence, note: str, far_sides: tuple[str, ...]) -> Evidenc
 
 
 def _locked(array: Array) -> Array:
-    """Return a view that the user's code cannot write to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    """Return a copy that the user's code cannot write to by mistake.
+
+    The flag alone keeps nothing: torch.from_numpy passes over it, and it can be set back.
+    """
+    copied = np.array(array)
+    copied.flags.writeable = False
+    return copied
 
 
 def _number(value: Any) -> float | str:
     """Return a metric's answer as a number, or what it is instead."""
     item: Callable[[], Any] | None = getattr(value, "item", None)  # a numpy scalar, or a tensor or array of one element
-    if item is not None and getattr(value, "size", 1) in (1, ()):
-        try:
-            value = item()
-        except (TypeError, ValueError, RuntimeError):
-            return f"it gave {type(value).__name__}; wanted a number"
-    if isinstance(value, (bool, int, float)):
-        return float(value)
+    try:
+        one = value if item is None else item()
+    except (TypeError, ValueError, RuntimeError):  # it has another number of elements
+        one = value
+    if isinstance(one, (bool, int, float, np.longdouble)):  # the item of a long double is one
+        return float(one)
     shape = getattr(value, "shape", None)
     of = f" of shape {list(shape)}" if shape is not None else f" {value!r:.40}" if value is not None else ""
     return f"it gave {type(value).__name__}{of}; wanted a number"
@@ -254,7 +256,10 @@ def _number(value: Any) -> float | str:
 
 def _said(error: BaseException) -> str:
     """Return class, message and place of what the user's code raised."""
-    text = " ".join(str(error).split())[:_MOST_SAID]
+    try:
+        text = " ".join(str(error).split())[:_MOST_SAID]
+    except (Exception, SystemExit):  # the class is the user's as well
+        text = "its message cannot be read"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     own = [frame for frame in frames if "-packages" not in frame.filename] or frames
     place = f" at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""

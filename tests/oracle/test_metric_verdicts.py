@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from engines import NumpyReferee, f32, run
 
 from fuzzparity import InvalidTarget, Metric, metrics
@@ -9,6 +10,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.finding import bucket_of, suspects_of
 from fuzzparity.oracle import Oracle, Policy
+from fuzzparity.oracle.metrics import Meter
 from fuzzparity.target import Tolerance
 from fuzzparity.verdict import Grade, Kind, Realism
 
@@ -136,3 +138,39 @@ def test_one_element_arrays_and_booleans_are_numbers_and_nan_keeps_no_bound_wher
 def test_a_metric_about_an_output_that_does_not_exist_is_an_error_that_lists_the_outputs():
     with pytest.raises(InvalidTarget, match="the outputs are 'y'"):
         judged(linear(W), linear(W), f32([3.0, 1.0]), [metrics.top_k("logits")])
+
+
+def test_a_metric_cannot_change_what_was_recorded():
+    def spoils(inputs, expected, actual, label):
+        for array in (*inputs.values(), *expected.values(), *actual.values()):
+            array.flags.writeable = True
+            torch.from_numpy(array).fill_(7.0)
+        return 1.0
+
+    case = Case({"x": f32([3.0, 1.0])})
+    expected, actual = run(linear(W), case, TORCH), run(linear(W), case, ORT)
+    Meter([Metric("m", spoils, at_least=0)], ("y",)).measure(case, expected, actual, agrees=True)
+    for array in (case.inputs["x"], *expected.outputs, *actual.outputs):
+        assert array.ravel().tolist() == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "given", [torch.tensor(2.0), torch.tensor([[2]]), np.array(2.0), np.array([2]), np.float16(2), np.longdouble(2)]
+)
+def test_whatever_has_one_element_is_a_number(given):
+    metric = Metric("m", lambda i, e, a, n: given, at_least=0)
+    assert judged(linear(W), linear(W), f32([3.0, 1.0]), [metric])[1].measures[0].value == 2.0
+
+
+def test_a_tensor_of_more_is_refused_and_an_error_without_a_message_stays_an_answer_that_is_missing():
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError
+
+    def mute(inputs, expected, actual, label):
+        raise Mute
+
+    given = [Metric("two", lambda i, e, a, n: torch.zeros(2), at_least=0), Metric("mute", mute, at_least=0)]
+    two, silent = judged(linear(W), linear(W), f32([3.0, 1.0]), given)[1].measures
+    assert two.why == "it gave Tensor of shape [2]; wanted a number"
+    assert silent.why.startswith("it raised Mute: its message cannot be read at test_metric_verdicts.py:")

@@ -19,7 +19,7 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution
-from fuzzparity.explain.records import Better, InvestigateSpec, Investigation, Slipped, TwinSpec, Unblamed
+from fuzzparity.explain.records import Better, Interim, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
@@ -173,10 +173,10 @@ class Docket:
                 self._reproducer(self.corpus.finding(work.finding_id))
         elif isinstance(payload, Better):
             work.best = payload.case
-        elif isinstance(payload, Unblamed):
-            # stays confirmed: when the asking is cut off, the next campaign goes on from this smaller case
+        elif isinstance(payload, Interim):
+            # while it is not blamed it stays confirmed: cut off there, the next campaign goes on from this smaller case
             work.best = None
-            self._store(work, payload.investigation, Stage.CONFIRMED)
+            self._store(work, payload.investigation, Stage.MINIMIZED if payload.is_blamed else Stage.CONFIRMED)
         elif isinstance(payload, Slipped):
             self.take(payload.suspect)
 

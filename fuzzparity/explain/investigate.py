@@ -17,10 +17,10 @@ from fuzzparity.explain.locating import located
 from fuzzparity.explain.minimizing import smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
 from fuzzparity.explain.records import (
+    Interim,
     InvestigateSpec,
     Investigation,
     Pairing,
-    Unblamed,
 )
 from fuzzparity.finding import Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
@@ -38,12 +38,14 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     found = _minimized(context, spec, confirmation)
     if found.verdict is None or found.expected is None or found.actual is None:
         return found
-    if may_blame(found.verdict):
-        context.send(Unblamed(found))
+    context.send(Interim(found, is_blamed=not may_blame(found.verdict)))
     verdict = blamed(
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
     verdict = _blamed_as_met(context, spec, confirmation, found.case, verdict)
+    verdict = replace(verdict, looks_like=_looks(spec, verdict, confirmation))
+    if verdict != found.verdict:
+        context.send(Interim(replace(found, verdict=verdict), is_blamed=True))
     places: list[Located] = []
     verdict = located(
         context,
@@ -59,8 +61,7 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     cut = cut_of(
         context, spec.twin, found.case, verdict, found.expected, found.actual, place, seconds=_cut_seconds(spec)
     )
-    found = replace(found, cut=cut)
-    return replace(found, verdict=replace(verdict, looks_like=_looks(spec, verdict, confirmation)))
+    return replace(found, verdict=verdict, cut=cut)
 
 
 def _blamed_as_met(

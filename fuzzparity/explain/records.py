@@ -72,10 +72,11 @@ class Better:
 
 
 @dataclass(frozen=True, slots=True)
-class Unblamed:
-    """Report the smallest case with its executions and verdict, before arbiters are asked: they take long."""
+class Interim:
+    """Report what an investigation has come to before its next long step; `is_blamed`: no arbiter is to be asked."""
 
     investigation: Investigation
+    is_blamed: bool
 
 
 @dataclass(frozen=True, slots=True)

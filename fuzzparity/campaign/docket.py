@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fuzzparity.campaign.observer import Observer
+from fuzzparity.campaign.records import INVESTIGATE_JOB
 from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case
 from fuzzparity.corpus.database import Corpus
@@ -134,9 +135,7 @@ class Docket:
                 minimize_seconds=seconds,
                 blame_seconds=_BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds),
             )
-            child = self.prepared.pool.launch(
-                "fuzzparity.explain.investigate:investigate", (spec,), limits=self.prepared.limits, label=_LABEL
-            )
+            child = self.prepared.pool.launch(INVESTIGATE_JOB, (spec,), limits=self.prepared.limits, label=_LABEL)
             self._running[child.child_id] = work
 
     def owns(self, child: Child) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.observer import Observer
+from fuzzparity.campaign.records import EXAMINE_JOB
 from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case
 from fuzzparity.corpus.reading import CorpusReader
@@ -24,7 +25,6 @@ from fuzzparity.work.alone import Exit
 
 MOST_SECONDS = 20.0  # of a command; a case takes 0.5 to 2 s with its evidence, so that is a dozen or more
 _SHARE = 0.1  # of a campaign's time, where it is shorter than ten times that
-_EXAMINE_JOB = "fuzzparity.explain.examine:examine"
 _BUILDING = {Kind.EXPORT_ERROR: "the exporter makes a twin now", Kind.LOAD_ERROR: "ORT opens the model now"}
 _NEEDS_MORE = frozenset({Kind.UNSTABLE, Kind.LEAK, Kind.SLOW})  # than one run of one case: they stay as they are
 
@@ -127,7 +127,7 @@ def _run(prepared: Prepared, finding: Finding, case: Case, found: Rechecked) -> 
     if misfit := _misfit(prepared, case):
         found.pairs.append((finding, _became(prepared, finding, Became.UNKNOWN, misfit)))
         return
-    answer = prepared.pool.run(_EXAMINE_JOB, ExamineSpec(prepared.twin, case), limits=prepared.limits, label="recheck")
+    answer = prepared.pool.run(EXAMINE_JOB, ExamineSpec(prepared.twin, case), limits=prepared.limits, label="recheck")
     if isinstance(answer, Exit):
         said = f"the process that ran it died with {answer.text}"
         found.pairs.append((finding, _became(prepared, finding, Became.UNKNOWN, said)))

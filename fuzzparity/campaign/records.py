@@ -70,6 +70,8 @@ class GateReport:
 
 
 PROBE_JOB = "fuzzparity.campaign.probing:probe"
+EXAMINE_JOB = "fuzzparity.explain.examine:examine"
+INVESTIGATE_JOB = "fuzzparity.explain.investigate:investigate"
 
 
 @dataclass(frozen=True, slots=True)

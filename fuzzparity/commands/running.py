@@ -17,7 +17,7 @@ from fuzzparity.campaign.docket import Docket, where_of
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.options import STATE_FOLDER, TargetOptions
 from fuzzparity.campaign.rechecking import judged
-from fuzzparity.campaign.records import PROBE_JOB, ProbeSpec
+from fuzzparity.campaign.records import EXAMINE_JOB, INVESTIGATE_JOB, PROBE_JOB, ProbeSpec
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case
 from fuzzparity.commands.knowing import Seen, exit_code, look, note_replay
@@ -45,8 +45,6 @@ from fuzzparity.work.pool import LoaderLost
 
 _EXPLAIN_SECONDS = 120.0
 _FEW_INPUTS = 16  # that are explained one by one
-_EXAMINE_JOB = "fuzzparity.explain.examine:examine"
-_INVESTIGATE_JOB = "fuzzparity.explain.investigate:investigate"
 _READ_JOB = "fuzzparity.explain.examine:read"
 
 
@@ -243,7 +241,7 @@ def _asked_here(prepared: Prepared, suspect: Suspect, finding: Finding) -> Findi
         return finding
     assert prepared.twin is not None
     spec = InvestigateSpec(prepared.twin, suspect, tries=1, minimize_executions=0, cut_seconds=0.0)
-    answer = prepared.pool.run(_INVESTIGATE_JOB, spec, limits=prepared.limits, label="investigate")
+    answer = prepared.pool.run(INVESTIGATE_JOB, spec, limits=prepared.limits, label="investigate")
     if not isinstance(answer, Investigation) or answer.verdict is None:
         return replace(finding, verdict=replace(finding.verdict, blame="unknown", attribution=None), where=Where())
     return replace(finding, verdict=answer.verdict, where=where_of(answer.verdict, answer.actual))
@@ -287,7 +285,7 @@ def _ended(
 def examine(prepared: Prepared, case: Case) -> Examined:
     """Judge one case in a fresh process."""
     assert prepared.twin is not None
-    answer = prepared.pool.run(_EXAMINE_JOB, ExamineSpec(prepared.twin, case), limits=prepared.limits, label="examine")
+    answer = prepared.pool.run(EXAMINE_JOB, ExamineSpec(prepared.twin, case), limits=prepared.limits, label="examine")
     if isinstance(answer, Exit):
         raise WorkerLost(f"the examination died with {answer.text}\n{answer.fault}")
     assert isinstance(answer, Examined)

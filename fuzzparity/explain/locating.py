@@ -18,6 +18,7 @@ from fuzzparity.blame.localize import Located
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
+from fuzzparity.explain.blaming import BLAMED_KINDS
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.oracle.where import counted
@@ -25,21 +26,6 @@ from fuzzparity.verdict import Attribution, Grade, Kind, Verdict
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
-
-PLACED_KINDS = frozenset(
-    {
-        Kind.CRASH,
-        Kind.HANG,
-        Kind.LOAD_ERROR,
-        Kind.ERROR_SPLIT,
-        Kind.BRANCH_SPLIT,
-        Kind.SHAPE,
-        Kind.DTYPE,
-        Kind.NONFINITE,
-        Kind.DECISION,
-        Kind.NUMERIC,
-    }
-)
 
 
 def located(
@@ -57,7 +43,7 @@ def located(
 
     `on_found` is given the place itself, with the nodes and values that show it.
     """
-    if verdict.kind not in PLACED_KINDS or not spec.is_built or seconds <= 0:
+    if verdict.kind not in BLAMED_KINDS or not spec.is_built or seconds <= 0:
         return verdict
     site = Site(context, spec, case, verdict, expected, actual, time.monotonic() + seconds)
     found = site.find()
@@ -467,6 +453,3 @@ def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:
     else:
         program = eager_events(captured(site.loaded), site.case)
     return left_at(eager, program, site.build.notes, site.model, site.relative, site.source_of)
-
-
-__all__ = ["PLACED_KINDS", "Site", "located"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from fuzzparity.oracle.headlines import side_name
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind, Verdict
 
-_NAMES = {"torch": "torch", "ort": "ORT"}
 _READABLE = 1e6  # ratios beyond it are written with an exponent
 
 
@@ -70,7 +70,7 @@ def _excess(grade: Grade, evidence: Evidence) -> list[str]:
     if grade is Grade.INHERENT:
         return [f"arithmetic explains {explained}: both sides lie within it"]
     return [
-        f"{_NAMES.get(side, side)} is {_times(evidence.excess[side])} farther from exact than arithmetic explains "
+        f"{side_name(side)} is {_times(evidence.excess[side])} farther from exact than arithmetic explains "
         f"({explained})"
         for side in evidence.far_sides
         if side in evidence.excess
@@ -121,7 +121,7 @@ def _noise(evidence: Evidence) -> list[str]:
     lines = []
     if evidence.noise:
         told = ", ".join(
-            f"{_NAMES.get(side, side)} {'gives the same bits' if not size else f'moves by {size:.2g}'}"
+            f"{side_name(side)} {'gives the same bits' if not size else f'moves by {size:.2g}'}"
             for side, size in evidence.noise.items()
         )
         lines.append(f"run again on this input: {told}")
@@ -131,7 +131,7 @@ def _noise(evidence: Evidence) -> list[str]:
 
 
 def _sides(sides: tuple[str, ...] | list[str]) -> str:
-    return " and ".join(_NAMES.get(side, side) for side in sides)
+    return " and ".join(side_name(side) for side in sides)
 
 
 def _times(ratio: float) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fuzzparity.case import Array
+from fuzzparity.decisions import Decision
 
 TORCH = "torch"
 TORCH_FLOAT64 = "torch:float64"
@@ -58,6 +59,7 @@ class Execution:
     environment: str = ""  # digest of the Environment record
     # of each output: true where differences count, broadcast to it; None or no entry: everywhere
     where: tuple[Array | None, ...] = field(default=(), repr=False, compare=False)
+    decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)  # in the order they were taken
 
     @property
     def is_ok(self) -> bool:

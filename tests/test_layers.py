@@ -21,6 +21,7 @@ LAYERS = {
     "errors": 0,
     "case": 1,
     "target": 1,
+    "decisions": 1,
     "execution": 1,
     "verdict": 1,
     "finding": 1,

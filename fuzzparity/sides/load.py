@@ -83,8 +83,18 @@ def load_target(
             moved = ["the target's code changed the working directory; it was put back"]
         if onnx is not None:
             target = dataclasses.replace(target, onnx=str(Path(onnx).absolute()))
+    return loaded_here(target, name, spec, folder, tuple(moved))
+
+
+def loaded_here(
+    target: Target, name: str = DEFAULT_NAME, spec: str = "", folder: str = "", notes: tuple[str, ...] = ()
+) -> LoadedTarget:
+    """Return a target that exists in this process as a loaded one: its module in eval mode, its inputs as a seed.
+
+    `name` is for a target without one. Raises `InvalidTarget` where its inputs do not fit its module's forward.
+    """
     module = target.module.module() if isinstance(target.module, torch.export.ExportedProgram) else target.module
-    notes = (*moved, *_in_eval_mode(module))
+    notes = (*notes, *_in_eval_mode(module))
     seed = first_seed(target)
     Call.of(target).require(module)
     return LoadedTarget(target, target.name or name, spec, folder, notes, seed, module)

@@ -255,6 +255,7 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
         for outcome in source.ramps(0.0):
             for w in jumping:
                 w.observe(*outcome)
+    _order_nonfinite([w for w in weighings if isinstance(w, NonfiniteWeighing) and w.may_be_order], source)
     if not undecided:
         return
     if draws.can_perturb(source.case):
@@ -268,6 +269,22 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
         outcomes = source.ordered_nonfinite()
         alike = next(outcomes, None)
         _observe([w for w in decisions if alike is not None and not w.is_given_by(alike[1])], outcomes)
+
+
+def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> None:
+    """Show ramps to patterns of NaN and infinity, which an order among equals may have put elsewhere; zeros as above."""
+    if not weighings:
+        return
+    if draws.can_perturb(source.case):
+        for outcome in source.ramps(0.0):
+            for w in weighings:
+                w.observe(*outcome)
+    for zero_size in draws.zero_sizes(source.case, source.working_dtype):
+        shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
+        ordered = [w for w in weighings if shifted is not None and not w.is_given_by(shifted)]
+        for outcome in source.ramps(zero_size) if ordered else ():
+            for w in ordered:
+                w.observe(*outcome)
 
 
 def _without_referee(case: Case, question: Question, why: str, is_wild: bool) -> Answer:

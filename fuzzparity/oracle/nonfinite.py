@@ -6,11 +6,13 @@ working precision on the way is nobody's fault.
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuzzparity.case import Array
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_float64
-from fuzzparity.oracle.draws import EPS_OF_MAXIMUM
-from fuzzparity.oracle.question import Answer, Flags, Question, pattern
+from fuzzparity.oracle.draws import EPS_OF_MAXIMUM, RAMP
+from fuzzparity.oracle.question import Answer, Flags, Question, Wide, difference, pattern
 from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
 
@@ -21,12 +23,17 @@ class NonfiniteWeighing(Weighing):
     def __init__(self, question: Question, exact: Array, *, is_finite: bool) -> None:
         super().__init__(question, exact)
         self.is_finite = is_finite
-        values = as_float64(question.expected).reshape(-1)[self.at], as_float64(question.actual).reshape(-1)[self.at]
-        self.torch, self.ort = pattern(values[0]), pattern(values[1])
+        self.values = (
+            as_float64(question.expected).reshape(-1)[self.at],
+            as_float64(question.actual).reshape(-1)[self.at],
+        )
+        self.torch, self.ort = pattern(self.values[0]), pattern(self.values[1])
         self.exact = pattern(as_float64(exact).reshape(-1)[self.at])
         self.reached_torch, self.reached_ort = self.exact == self.torch, self.exact == self.ort
         # the exact answer is an infinity of the inputs' own: one that an overflow made on the way may have met it
         self.may_meet = (self.exact >= 2) & (not is_finite)
+        self.order_torch = np.zeros(self.at.shape, dtype=np.bool_)  # another order of equal values gave its answer
+        self.order_ort = self.order_torch.copy()
         self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch | self.may_meet).any())
 
     @property
@@ -37,11 +44,44 @@ class NonfiniteWeighing(Weighing):
 
     def _take(self, test: str, output: Array, change: float) -> None:
         values = as_float64(output).reshape(-1)[self.at]
+        if test == RAMP:
+            self.order_torch |= self._hit(values, TORCH)
+            self.order_ort |= self._hit(values, ORT)
+            return
         # noise of eps times the maximum carries small values over the edge of a domain: no answer of theirs
         if self.is_finite and test != EPS_OF_MAXIMUM:
             kinds = pattern(values)
             self.reached_torch |= kinds == self.torch
             self.reached_ort |= kinds == self.ort
+
+    def _hit(self, values: Wide, side: str) -> Flags:
+        """Return where values are a side's answer: the same pattern, and the same number where it is one."""
+        theirs, kinds = (self.values[0], self.torch) if side == TORCH else (self.values[1], self.ort)
+        near = difference(values, theirs) <= self.question.default.at(np.abs(theirs), 0.0)
+        return (pattern(values) == kinds) & ((kinds != 0) | near)
+
+    @property
+    def may_be_order(self) -> bool:
+        """Tell whether another order of equal values is worth a look."""
+        return not bool(self._excused().all())
+
+    def is_given_by(self, outputs: tuple[Array, ...]) -> bool:
+        """Tell whether these outputs are the answer of the side that the exact one is not, wherever it is not."""
+        output = outputs[self.question.position]
+        if output.shape != self.exact_shape:
+            return False
+        values, left = as_float64(output).reshape(-1)[self.at], ~self._excused()
+        wrong = ((ORT, left & (self.ort != self.exact)), (TORCH, left & (self.torch != self.exact)))
+        return any(bool(flags.any()) and bool(self._hit(values, side)[flags].all()) for side, flags in wrong)
+
+    @property
+    def flips_by_order(self) -> bool:
+        """Tell whether equal values in another order gave the answer that the exact one does not."""
+        return bool(self._by_order().any())
+
+    def _by_order(self) -> Flags:
+        torch_right, ort_right = self.torch == self.exact, self.ort == self.exact
+        return (torch_right | self.order_torch) & (ort_right | self.order_ort) & ~self._excused()
 
     def _excused(self) -> Flags:
         is_finite = self.exact == 0
@@ -64,6 +104,10 @@ class NonfiniteWeighing(Weighing):
             note = OUT_OF_RANGE if is_precision else "a singularity"
             evidence = Evidence(source=self.source, draws=count, note=note)
             return Answer(Grade.INHERENT, evidence, blame="precision" if is_precision else "none")
+        left &= ~self._by_order()
+        if not left.any():
+            evidence = Evidence(source=self.source, draws=count, note="equal values in another order")
+            return Answer(Grade.TIE, evidence, blame="none")
         torch_right, ort_right = self.torch[left] == self.exact[left], self.ort[left] == self.exact[left]
         far = tuple(side for side, right in ((TORCH, torch_right), (ORT, ort_right)) if not right.all())
         note = "" if self.is_finite else "the inputs hold NaN or Inf: semantics"

@@ -38,7 +38,11 @@ class NumericWeighing(Weighing):
         self.bounds_unknown = ""
         self.exact = whole[self.at]
         self.row_length = max(1, whole.size // max(1, math.prod(exact.shape[:-1])))
-        self.allowed = question.default.at(np.abs(self.exact), largest_finite(np.abs(whole)))
+        largest = largest_finite(np.abs(whole))
+        self.allowed = question.default.at(np.abs(self.exact), largest)
+        # of a side's answer as of the exact one: a draw moves what it reaches in proportion to its size
+        self.at_torch = np.maximum(self.allowed, question.default.at(np.abs(self.torch), largest))
+        self.at_ort = np.maximum(self.allowed, question.default.at(np.abs(self.ort), largest))
         self.moves: dict[str, Wide] = {}
         self.move = np.zeros(self.at.shape)
         self.is_two_valued = np.ones(self.at.shape, dtype=np.bool_)
@@ -59,8 +63,8 @@ class NumericWeighing(Weighing):
         if output.shape != self.exact_shape:
             return False
         values = as_float64(output).reshape(-1)[self.at]
-        sides = zip((self.torch, self.ort), self._far(), strict=True)
-        return any(bool(far.any()) and bool(self._near(values, side)[far].all()) for side, far in sides)
+        sides = zip(self._reached(values), self._far(), strict=True)
+        return any(bool(far.any()) and bool(reached[far].all()) for reached, far in sides)
 
     def flipped(self, outputs: tuple[Array, ...]) -> Flags:
         """Return at which differing elements these outputs are near the side that the exact answer is not near."""
@@ -69,7 +73,8 @@ class NumericWeighing(Weighing):
             return np.zeros(self.at.shape, dtype=np.bool_)
         values = as_float64(output).reshape(-1)[self.at]
         is_orts = difference(self.exact, self.ort) <= self.allowed
-        return difference(values, np.where(is_orts, self.torch, self.ort)) <= self.allowed
+        near_torch, near_ort = self._hit(values)
+        return np.where(is_orts, near_torch, near_ort)
 
     @property
     def flips_by_order(self) -> bool:
@@ -81,6 +86,16 @@ class NumericWeighing(Weighing):
 
     def _near(self, values: Wide, side: Wide) -> Flags:
         return difference(values, side) <= self._bound()
+
+    def _hit(self, values: Wide) -> tuple[Flags, Flags]:
+        """Return where values are torch's and where they are ORT's answer, to the default tolerance of that answer."""
+        return difference(values, self.torch) <= self.at_torch, difference(values, self.ort) <= self.at_ort
+
+    def _reached(self, values: Wide) -> tuple[Flags, Flags]:
+        """Return the same to that tolerance and 8 moves."""
+        slack = MOVES * self.move
+        near_torch = difference(values, self.torch) <= slack + self.at_torch
+        return near_torch, difference(values, self.ort) <= slack + self.at_ort
 
     def _far(self) -> tuple[Flags, Flags]:
         """Return where torch and where ORT are far; what a ramp gave is right for an order nobody can tell apart."""
@@ -97,8 +112,9 @@ class NumericWeighing(Weighing):
         if test == RAMP:
             # ramps move by less than the other tests: they show an order, not a size
             self._judge_clusters(values)
-            self.order_torch |= self._near(values, self.torch)
-            self.order_ort |= self._near(values, self.ort)
+            reached_torch, reached_ort = self._reached(values)
+            self.order_torch |= reached_torch
+            self.order_ort |= reached_ort
             return
         self.spread.take(whole, change)
         move = difference(values, self.exact)
@@ -109,8 +125,7 @@ class NumericWeighing(Weighing):
 
     def _judge_clusters(self, values: Wide) -> None:
         """Note where the exact answer jumps between the two sides' answers instead of spreading around."""
-        near_torch = difference(values, self.torch) <= self.allowed
-        near_ort = difference(values, self.ort) <= self.allowed
+        near_torch, near_ort = self._hit(values)
         self.is_two_valued &= near_torch | near_ort
         self.was_torch |= bool(near_torch.all())
         self.was_ort |= bool(near_ort.all())

@@ -157,6 +157,29 @@ def test_topk_payload_gathered_by_equal_zero_scores_is_a_tie():
         assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NUMERIC, Grade.TIE, "none")
 
 
+@pytest.mark.parametrize("payload", [179.0, 3e30, np.nan, np.inf])
+def test_payload_of_any_size_gathered_by_equal_scores_is_a_tie(payload):
+    def gathered(topk):
+        return lambda r, s, box: (box[topk(r, s)[0]],)
+
+    box = np.zeros((4, 2), np.float32)
+    box[1, 0] = payload
+    for scores in (np.zeros(4, np.float32), np.full(4, 0.5, np.float32)):
+        for torch, ort in ((topk_last, topk_first), (topk_first, topk_last)):
+            verdict = only(judge(gathered(torch), gathered(ort), scores, box))
+            assert (verdict.grade, verdict.blame) == (Grade.TIE, "none"), verdict.headline
+
+
+def test_nan_that_one_side_drops_is_a_bug_among_equal_values_too():
+    def dropping(r, s, box):
+        return (np.nan_to_num(box[topk_first(r, s)[0]], nan=0.0),)
+
+    box = np.array([[1.0, np.nan], [np.nan, 1.0], [1.0, 1.0], [1.0, 1.0]], np.float32)
+    for scores in (f32([3, 2, 1, 0]), np.zeros(4, np.float32)):
+        verdict = judge(lambda r, s, box: (box[topk_first(r, s)[0]],), dropping, scores, box).worst
+        assert (verdict.kind, verdict.grade) == (Kind.NONFINITE, Grade.BUG)
+
+
 def test_topk_that_returns_a_smaller_score_is_a_bug_among_ties_too():
     def wrong(r, x):
         order, _ = topk_first(r, x)

@@ -7,12 +7,12 @@ when it is first seen and says nothing that later evidence could change.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.execution import Execution
-from fuzzparity.verdict import Judgement, Kind, Realism, Verdict
+from fuzzparity.verdict import Grade, Judgement, Kind, Realism, Verdict
 
 
 class Stage(StrEnum):
@@ -40,12 +40,19 @@ class Bucket:
     site: str
     grade: str
     finite: bool
+    cause: str = ""  # part and place of a further cause that blame told apart from the first one of these fields
 
     @property
     def key(self) -> str:
         """Return the bucket as one readable text, the form in which the database holds it."""
         finite = "finite" if self.finite else "nonfinite"
-        return "|".join((self.build[:12], self.kind, self.side, self.output, self.site, self.grade, finite))
+        parts = (self.build[:12], self.kind, self.side, self.output, self.site, self.grade, finite)
+        return "|".join((*parts, self.cause) if self.cause else parts)
+
+    @property
+    def provisional(self) -> Bucket:
+        """Return the bucket as a verdict alone gives it, before anything is blamed."""
+        return replace(self, cause="")
 
     @property
     def finding_id(self) -> str:
@@ -67,6 +74,9 @@ def bucket_of(build: str, case: Case, verdict: Verdict) -> Bucket:
 
 
 SIDED = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM, Kind.ERROR_SPLIT, Kind.UNSTABLE, Kind.LOAD_ERROR})
+VALUE_KINDS = frozenset(
+    {Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.NUMERIC, Kind.BRANCH_SPLIT}
+)  # what both sides compute is another thing
 SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})  # of which a tolerance can be the last word
 
 
@@ -206,3 +216,69 @@ class Finding:
         The site (a message, which versions reword) and the grade may change.
         """
         return self.bucket.kind, self.bucket.side, self.bucket.output, self.bucket.finite
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Return operator, ONNX node and source line, as far as place or attribution know them."""
+        known, where = self.verdict.attribution, self.where
+        return (
+            where.op or (known.op if known else ""),
+            where.onnx_node or (known.onnx_node if known else ""),
+            where.source or (known.source if known else ""),
+        )
+
+    @property
+    def is_place_sure(self) -> bool:
+        """Tell whether the place is more than a guess: found by the exporter's names, or shown by a substitution."""
+        known = self.verdict.attribution
+        return known is None or not known.is_guess or known.is_shown
+
+
+def is_same_cause(one: Finding, other: Finding) -> bool:
+    """Tell whether two findings are known to be one fault: the same part at the same place, in a kind it explains.
+
+    A part or place that is not known joins nothing. What is no bug joins a bug by place alone, never the reverse: it
+    is the caller who lets the bug lead.
+    """
+    if one.bucket.build != other.bucket.build:
+        return False
+    first, second = one.verdict, other.verdict
+    left, right = one.bucket, other.bucket
+    is_refusal = first.kind is second.kind is Kind.ERROR_SPLIT and first.grade is second.grade
+    if is_refusal and (left.side, left.site, *one.place[:2]) == (right.side, right.site, *other.place[:2]):
+        return bool(one.place[1])
+    like, other_like = ((v.kind, v.output, v.grade, v.site) for v in (first, second))
+    are_like = like == other_like
+    if are_like and first.output and one.case_digest == other.case_digest:
+        return True
+    are_bugs = [item.grade is Grade.BUG for item in (first, second)]
+    if not any(are_bugs):
+        return are_like or (_are_at_one_place(one, other) and first.output == second.output)
+    if not (one.is_place_sure and other.is_place_sure and _are_at_one_place(one, other)):
+        return False
+    if not all(are_bugs):
+        return True
+    return first.blame == second.blame not in ("unknown", "none", "") and _are_of_one_kind(one, other)
+
+
+def _are_at_one_place(one: Finding, other: Finding) -> bool:
+    """Compare nodes; of what the capture left out there is none, and lines are compared."""
+    (op, node, source), (other_op, other_node, other_source) = one.place, other.place
+    if "capture" in (one.verdict.blame, other.verdict.blame) or not (node or other_node):
+        return bool(source) and source == other_source
+    return bool(node) and (op, node) == (other_op, other_node)
+
+
+def _are_of_one_kind(one: Finding, other: Finding) -> bool:
+    """Tell whether one fault of a place explains the kinds of both.
+
+    Wrong values show in patterns, decisions and shapes as well; wrong NaN semantics do not show on finite inputs, so
+    what was met with NaN or infinity joins what is finite only where finite numbers in their place differ too.
+    """
+    if not {one.verdict.kind, other.verdict.kind} <= VALUE_KINDS:
+        left, right = one.bucket, other.bucket
+        return (left.kind, left.side, left.site) == (right.kind, right.side, right.site)
+    if one.bucket.finite == other.bucket.finite:
+        return True
+    met = other if one.bucket.finite else one
+    return met.verdict.is_also_finite

@@ -156,6 +156,7 @@ class Attribution:
     source: str = ""  # "file:line" of the user's own code
     place_how: str = ""  # how the place is known
     is_guess: bool = False  # the place was found by structure and values, and not confirmed
+    is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,7 @@ class Verdict:
     headline: str = ""
     attribution: Attribution | None = None
     looks_like: tuple[str, ...] = ()  # what the error on the first case looks like, where that holds
+    is_also_finite: bool = False  # finite numbers in place of the input's NaN and infinities show a bug there as well
 
 
 @dataclass(frozen=True, slots=True)

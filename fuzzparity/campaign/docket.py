@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fuzzparity.campaign.causes import join
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.records import INVESTIGATE_JOB
 from fuzzparity.campaign.setup import Prepared
@@ -207,7 +208,9 @@ class Docket:
         self.corpus.minimized(finding, outcome.case, outcome.expected, outcome.actual, work.suspect)
         if cut is not None:
             self.corpus.set_cut(finding.finding_id, cut)
-        self._reproducer(finding)
+        changed = join(self.corpus, finding) if stage is Stage.MINIMIZED else []
+        for finding_id in dict.fromkeys((*changed, finding.finding_id)):
+            self._reproducer(self.corpus.finding(finding_id))
 
     def _reproducer(self, finding: Finding) -> None:
         payload = self.corpus.finding_payload(finding.finding_id)

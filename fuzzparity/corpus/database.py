@@ -259,6 +259,18 @@ class Corpus(CorpusReader):
         columns = {"path": str(path)} | ({} if standalone is None else {"standalone": standalone})
         self._update("findings", "finding_id", finding_id, columns)
 
+    def set_duplicates(self, finding_ids: Sequence[str], leader_id: str) -> None:
+        """Store that findings are one fault with another, under which they and all that had joined them are told."""
+        with transaction(self.db):
+            self._finding_row(leader_id)
+            self._update("findings", "finding_id", leader_id, {"duplicate_of": ""})
+            for finding_id in finding_ids:
+                self._update("findings", "finding_id", finding_id, {"duplicate_of": leader_id})
+                self.db.conn.execute(
+                    "update findings set duplicate_of = ? where duplicate_of = ? and finding_id != ?",
+                    (leader_id, finding_id, leader_id),
+                )
+
     def set_ignored(self, finding_id: str, is_ignored: bool = True) -> None:
         """Store that the user does not want to hear of a finding."""
         self._update("findings", "finding_id", finding_id, {"ignored": int(is_ignored)})

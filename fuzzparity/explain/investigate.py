@@ -13,6 +13,7 @@ from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
 from fuzzparity.explain.blaming import blamed, may_blame
 from fuzzparity.explain.cutting import cut_of
+from fuzzparity.explain.finite import is_also_finite
 from fuzzparity.explain.locating import located
 from fuzzparity.explain.minimizing import smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
@@ -22,7 +23,7 @@ from fuzzparity.explain.records import (
     Investigation,
     Pairing,
 )
-from fuzzparity.finding import Confirmation, Suspect
+from fuzzparity.finding import VALUE_KINDS, Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
 from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR
@@ -44,6 +45,8 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     )
     verdict = _blamed_as_met(context, spec, confirmation, found.case, verdict)
     verdict = replace(verdict, looks_like=_looks(spec, verdict, confirmation))
+    if verdict.kind in VALUE_KINDS and not found.case.is_finite:
+        verdict = replace(verdict, is_also_finite=is_also_finite(context, spec.twin, found.case, verdict))
     if verdict != found.verdict:
         context.send(Interim(replace(found, verdict=verdict), is_blamed=True))
     places: list[Located] = []

@@ -16,7 +16,7 @@ from fuzzparity.corpus.telling import Knowledge, Recorded
 from fuzzparity.execution import Execution
 from fuzzparity.finding import IN_BATCH, Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
-from fuzzparity.report.causes import Cause, gone_of, state_text, where_known
+from fuzzparity.report.causes import Cause, gone_of, state_text
 from fuzzparity.report.clean import printable
 from fuzzparity.report.content import said
 from fuzzparity.report.graphs import Drawn, drawn
@@ -235,7 +235,7 @@ def _graph(finding: Finding, known: Knowledge) -> Drawn | None:
     model = known.models.get(finding.bucket.build)
     if model is None:
         return None
-    _, node, _ = where_known(finding)
+    _, node, _ = finding.place
     found = drawn(model, node=node) if node else None
     return found or drawn(model, output=finding.verdict.output or "", place=_output_place(finding, known))
 

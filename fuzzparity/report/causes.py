@@ -1,7 +1,7 @@
 """Causes: findings that are one fault, under one leader.
 
 The idea: a reader counts faults, not findings. Findings are one cause when one joined the other as its duplicate, or
-when the same part is known to be at fault at the same place of the same build; a guess never joins two.
+when the same part is known to be at fault at the same place of the same build (`is_same_cause`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from fuzzparity.corpus.records import Became, Recheck
-from fuzzparity.finding import Finding, Stage
+from fuzzparity.finding import Finding, Stage, is_same_cause
 from fuzzparity.verdict import GRADES, PRECEDENCE, Realism
 
-_REALISMS = (Realism.NEAR, Realism.UNKNOWN, Realism.WILD)  # what real data would meet comes first
+REALISMS = (Realism.NEAR, Realism.UNKNOWN, Realism.WILD)  # what real data would meet comes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,30 @@ class Cause:
 def causes_of(findings: Iterable[Finding]) -> list[Cause]:
     """Return the causes of some findings, the most telling first; chains and rings of duplicates end at a leader."""
     by_id = {item.finding_id: item for item in findings}
-    groups: dict[object, list[Finding]] = {}
+    joined: dict[str, list[Finding]] = {}
     for item in by_id.values():
-        root = _root(item, by_id)
-        groups.setdefault(_place_of(root) or root.finding_id, []).append(item)
+        joined.setdefault(_root(item, by_id).finding_id, []).append(item)
+    leaders: list[Finding] = []
+    groups: dict[str, list[Finding]] = {}
+    for root in sorted((by_id[name] for name in joined), key=_order):
+        # to a leader, never to what joined it: of two bugs that one tie is like, none may hide the other
+        leader = next((item for item in leaders if is_same_cause(root, item)), root)
+        if leader is root:
+            leaders.append(root)
+        groups.setdefault(leader.finding_id, []).extend(joined[root.finding_id])
     found = []
-    for items in groups.values():
-        items.sort(key=lambda item: (item.duplicate_of in by_id, *_order(item)))
-        found.append(Cause(items[0], tuple(items[1:])))
-    return sorted(found, key=lambda cause: _order(cause.leader))
+    for leader in leaders:
+        others = [item for item in groups[leader.finding_id] if item is not leader]
+        found.append(Cause(leader, tuple(sorted(others, key=_order))))
+    return found
+
+
+def causes_object(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return the causes as JSON data: the finding that leads each, and the ids of those that show the same fault."""
+    return [
+        {"finding_id": cause.leader.finding_id, "variants": [item.finding_id for item in cause.variants]}
+        for cause in causes_of(findings)
+    ]
 
 
 def is_open(finding: Finding, gone: Mapping[str, Recheck] = MappingProxyType({})) -> bool:
@@ -83,16 +99,6 @@ def state_text(finding: Finding, gone: Mapping[str, Recheck] = MappingProxyType(
     return "" if is_open(finding) else "did not come back"
 
 
-def where_known(finding: Finding) -> tuple[str, str, str]:
-    """Return operator, ONNX node and source of a finding, as far as place or attribution know them."""
-    known, where = finding.verdict.attribution, finding.where
-    return (
-        where.op or (known.op if known else ""),
-        where.onnx_node or (known.onnx_node if known else ""),
-        where.source or (known.source if known else ""),
-    )
-
-
 def _root(item: Finding, by_id: dict[str, Finding]) -> Finding:
     seen = {item.finding_id}
     while item.duplicate_of in by_id and item.duplicate_of not in seen:
@@ -101,16 +107,7 @@ def _root(item: Finding, by_id: dict[str, Finding]) -> Finding:
     return min((by_id[name] for name in seen), key=_order) if item.duplicate_of in seen else item
 
 
-def _place_of(item: Finding) -> tuple[object, ...] | None:
-    """Return what makes two leaders one cause: part, place, build and grade, all of them known."""
-    op, node, source = where_known(item)
-    is_guess = item.verdict.attribution is not None and item.verdict.attribution.is_guess
-    if is_guess or item.verdict.blame in ("unknown", "none", "") or not (node or source):
-        return None
-    return (item.bucket.build, item.verdict.blame, item.verdict.grade, op, node, source)
-
-
 def _order(item: Finding) -> tuple[int, int, int, int, str]:
     verdict = item.verdict
-    kind = (GRADES.index(verdict.grade), _REALISMS.index(item.realism), PRECEDENCE.index(verdict.kind))
+    kind = (GRADES.index(verdict.grade), REALISMS.index(item.realism), PRECEDENCE.index(verdict.kind))
     return (int(not is_open(item)), *kind, item.finding_id)

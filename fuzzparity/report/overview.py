@@ -16,7 +16,7 @@ from rich.text import Text
 from fuzzparity.corpus.records import Recheck
 from fuzzparity.corpus.telling import Knowledge
 from fuzzparity.report.advice import known_by
-from fuzzparity.report.causes import Cause, causes_of, gone_of, split, state_text
+from fuzzparity.report.causes import Cause, causes_object, gone_of, split, state_text
 from fuzzparity.report.cells import duration, fields, table_of, text
 from fuzzparity.report.known import known_object, rechecks_object, standings_text
 from fuzzparity.report.sentences import Answer, answers, facts_of, part_of, place_text, plural, title_of
@@ -70,10 +70,7 @@ def report_object(known: Knowledge) -> dict[str, Any]:
         "rechecks": rechecks_object(known.rechecks),
         "probes": as_plain(known.probes),
         "answers": [{"question": item.question, "sentences": list(item.sentences)} for item in answers(known)],
-        "causes": [
-            {"finding_id": cause.leader.finding_id, "variants": [item.finding_id for item in cause.variants]}
-            for cause in causes_of(known.view.findings)
-        ],
+        "causes": causes_object(known.view.findings),
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Finding
+from fuzzparity.report.causes import causes_object
 from fuzzparity.report.clean import plain_without_paths
 from fuzzparity.report.content import (
     ReproducerContent,
@@ -125,6 +126,7 @@ def finding_object(
         "attribution": as_plain(verdict.attribution) if verdict.attribution is not None else None,
         "looks_like": list(verdict.looks_like),
         "known": finding.known.name if finding.known is not None else None,
+        "duplicate_of": finding.duplicate_of or None,
     }
 
 
@@ -151,6 +153,7 @@ def result_object(result: CampaignResult) -> dict[str, Any]:
         "rejected": result.rejected,
         "environment": as_plain(result.facts.environment),
         "findings": found,
+        "causes": causes_object(result.findings),
         "exit_code": result.exit_code,
         "interrupted_by": result.interrupted_by,
         "notes": list(result.notes),

@@ -16,7 +16,7 @@ from fuzzparity.corpus.records import ProbeEntry
 from fuzzparity.corpus.telling import Knowledge
 from fuzzparity.finding import Finding
 from fuzzparity.report.advice import passing_tolerance
-from fuzzparity.report.causes import Cause, is_open, split, where_known
+from fuzzparity.report.causes import Cause, is_open, split
 from fuzzparity.report.cells import milliseconds, shapes_text, size_text
 from fuzzparity.verdict import GRADES, Comparison, Evidence, Grade, Kind, Realism, Verdict
 
@@ -72,7 +72,7 @@ def part_of(blame: str) -> str:
 
 def place_text(finding: Finding) -> str:
     """Return where a finding lies, as far as it is known: "LayerNormalization node_x, net.py:12"."""
-    op, node, source = where_known(finding)
+    op, node, source = finding.place
     return ", ".join(part for part in (" ".join(part for part in (op, node) if part), source) if part)
 
 

@@ -31,6 +31,7 @@ from fuzzparity.report.answers import (
     probe_text,
     replay_text,
 )
+from fuzzparity.report.causes import REALISMS, Cause, causes_of
 from fuzzparity.report.clean import printable
 from fuzzparity.report.facts import start_block
 from fuzzparity.report.known import known_mark, standings_text
@@ -58,6 +59,7 @@ __all__ = [
     "summary",
 ]
 
+_MOST_VARIANTS = 6  # that are named beside the finding that leads them
 _STYLE = {Grade.BUG: "bold red", Grade.CONTRACT: "yellow", Grade.TIE: "cyan", Grade.INHERENT: "cyan", Grade.NOTE: "dim"}
 
 
@@ -136,13 +138,15 @@ def finding_line(finding: Finding, *, is_new: bool) -> Text:
 
 def summary(result: CampaignResult, *, debug: bool = False) -> RenderableType:
     """Return the end of a campaign: the four questions, the findings, how to replay each."""
-    ordered = sorted(result.findings, key=lambda item: (_order(item), item.first_seen_seconds, item.finding_id))
-    parts: list[RenderableType] = [Text(""), Text(_closing(result), style="bold")]
-    parts += [pairs(questions(result.facts, ordered, result.probe))]
+    causes = causes_of(result.findings)
+    causes.sort(key=lambda one: (_order(one.leader), one.leader.first_seen_seconds, one.leader.finding_id))
+    leaders = [cause.leader for cause in causes]
+    parts: list[RenderableType] = [Text(""), Text(_closing(result, len(causes)), style="bold")]
+    parts += [pairs(questions(result.facts, leaders, result.probe))]
     if result.known:
         parts += [standings_text(result.known)]
-    if ordered:
-        parts += [Text(""), findings_list(ordered, result.new_ids), Text(""), pairs(replays(ordered))]
+    if causes:
+        parts += [Text(""), causes_list(causes, result.new_ids), Text(""), pairs(replays(leaders))]
     parts += [Text(""), pairs([("corpus", str(result.corpus_path)), *(("note", note) for note in result.notes)])]
     if debug:
         parts.append(pairs([("campaign", result.campaign_id), ("exit code", str(result.exit_code))]))
@@ -153,13 +157,14 @@ def _order(finding: Finding) -> tuple[bool, int, int]:
     return finding.is_silent, GRADES.index(finding.verdict.grade), PRECEDENCE.index(finding.verdict.kind)
 
 
-def _closing(result: CampaignResult) -> str:
+def _closing(result: CampaignResult, causes: int) -> str:
     new = sum(finding.finding_id in result.new_ids for finding in result.findings)
     known = sum(finding.known is not None and finding.is_silent for finding in result.findings)
     expected = f", {known} known" if known else ""
+    joined = f", of {causes} cause{'s' * (causes != 1)}" if causes < len(result.findings) else ""
     stopped = f" (stopped by {signal_name(result.interrupted_by)})" if result.interrupted_by else ""
     return (
-        f"{len(result.findings)} finding(s), {new} new{expected}, in {duration(result.seconds)}{stopped}: "
+        f"{len(result.findings)} finding(s), {new} new{expected}{joined}, in {duration(result.seconds)}{stopped}: "
         f"{result.executions:,} executions, {result.inputs:,} inputs judged, {result.rejected:,} rejected by both, "
         f"corpus {result.corpus_size:,}"
     )
@@ -223,20 +228,34 @@ def _grades(findings: Sequence[Finding]) -> str:
     return told + (f"; {'; '.join(ratios[:4])}" if ratios else "")
 
 
-def findings_list(findings: Sequence[Finding], new_ids: Iterable[str] = ()) -> RenderableType:
-    """Return findings as two lines each: what it is, and what happens."""
+def causes_list(causes: Sequence[Cause], new_ids: Iterable[str] = ()) -> RenderableType:
+    """Return causes as two lines each: what it is, and what happens; a third names the findings that joined it."""
     fresh = frozenset(new_ids)
     parts: list[RenderableType] = []
-    for finding in findings:
+    for cause in causes:
+        finding, hits = cause.leader, cause.hits
         verdict = finding.verdict
-        facts = [finding.realism.value, f"{finding.hits:,} hit{'s' * (finding.hits != 1)}", _smallest(finding)]
+        realism = min((item.realism for item in (finding, *cause.variants)), key=REALISMS.index)
+        facts = [realism.value, f"{hits:,} hit{'s' * (hits != 1)}", _smallest(finding)]
         facts.append("" if finding.bucket.finite else "input with NaN or Inf")
         line = Text(f"{verdict.grade.value:9}", style=_STYLE[verdict.grade])
         line.append(printable(finding.finding_id), style="bold")
         line.append(" new" if finding.finding_id in fresh else "", style="bold")
         line.append("  " + ", ".join(fact for fact in facts if fact), style="dim")
         parts += [line, Padding(Text(headline_of(finding)), (0, 0, 0, 9))]
+        if cause.variants:
+            parts.append(Padding(Text(f"the same fault: {_variants(cause)}", style="dim"), (0, 0, 0, 9)))
     return Group(*parts)
+
+
+def _variants(cause: Cause) -> str:
+    told = []
+    for item in cause.variants[:_MOST_VARIANTS]:
+        marks = [item.verdict.output or "", "" if item.verdict.grade is Grade.BUG else item.verdict.grade.value]
+        said = ", ".join(printable(mark, 40) for mark in marks if mark)
+        told.append(printable(item.finding_id) + (f" ({said})" if said else ""))
+    left = len(cause.variants) - _MOST_VARIANTS
+    return ", ".join(told) + (f", and {left} more" if left > 0 else "")
 
 
 def _smallest(finding: Finding) -> str:

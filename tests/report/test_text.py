@@ -156,7 +156,7 @@ def test_the_json_objects_have_the_fields_of_the_contract():
     given = result_object(result(stored(), hits={stored().finding_id: 7}))
     assert list(given)[:12] == CAMPAIGN.split()
     found = json.loads(json.dumps(given, allow_nan=False))["findings"][0]
-    assert list(found) == [*FINDING.split(), "attribution", "looks_like", "known"]
+    assert list(found) == [*FINDING.split(), "attribution", "looks_like", "known", "duplicate_of"]
     assert found["hits"] == 7
     assert found["where"] == {"output": "y", "index": [0, 1]}
     assert found["minimized"] == {"elements": 3, "shapes": {"x": [1, 3]}, "nodes": None, "bytes": None}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 TENSOR_BOOL = "Tensor.__bool__"
 TENSOR_ITEM = "Tensor.item"
 PYTHON_BRANCH = "python branch"
+PYTHON_LOOP = "python loop"
 COND = "cond"
 WHILE_LOOP = "while_loop"
 ONNX_IF = "If"

@@ -27,8 +27,8 @@ Place = tuple[str, int]  # file, line
 
 def own_place(places: Iterable[Place]) -> Place | None:
     """Return the innermost place of the user's own code; `places` go from the outermost call to the innermost."""
-    outside = [place for place in places if _rank(place[0]) < 2]
-    own = [place for place in outside if _rank(place[0]) == 0]
+    outside = [place for place in places if rank(place[0]) < 2]
+    own = [place for place in outside if rank(place[0]) == 0]
     return own[-1] if own else (outside[-1] if outside else None)
 
 
@@ -103,7 +103,7 @@ def _nodes_of(error: BaseException) -> list[Place]:
 
 
 @functools.cache
-def _rank(file: str) -> int:
+def rank(file: str) -> int:
     """Return 0 for the user's own file, 1 for one of an installed package, 2 for an engine's or Python's own."""
     if not file or file.startswith("<"):
         return 2

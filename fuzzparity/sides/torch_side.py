@@ -7,14 +7,17 @@ case starts from the same twin. Whatever the target does wrong is an `Execution`
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
 from fuzzparity.case import Array, Case
+from fuzzparity.decisions import Decision
 from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message, readable_message
+from fuzzparity.sides.deciding import recorder_of
 from fuzzparity.sides.guard import StateGuard
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.tensors import flatten_outputs, output_names, to_array, to_tensor
@@ -40,6 +43,7 @@ class TorchSide:
         self._call = loaded.call
         self._reset = loaded.target.reset
         self._state = StateGuard(loaded.module)
+        self._recorder = recorder_of(self._module, loaded.folder)
 
     @property
     def keeps_state(self) -> bool:
@@ -53,6 +57,16 @@ class TorchSide:
 
     def run(self, case: Case) -> Execution:
         """Run one case; its arrays, in the order of the target's flattened inputs, become the call's arguments."""
+        return self._run(case, None)
+
+    def sent(self, case: Case, arms: Mapping[str, int]) -> Execution | None:
+        """Run one case with the arms of its decisions given (key -> outcome), as a program that burnt them in would.
+
+        None where the code cannot be sent into them.
+        """
+        return self._run(case, arms) if self._recorder is not None and arms else None
+
+    def _run(self, case: Case, arms: Mapping[str, int] | None) -> Execution:
         started = perf_counter()
         try:
             tensors = self._tensors(case)
@@ -63,17 +77,29 @@ class TorchSide:
             # no_grad and not inference_mode: inference tensors have no version counter, by which writes are detected,
             # and a module that stores one in a buffer could not be exported or trained after it
             with torch.no_grad():
-                result = self._module(*args, **kwargs)
+                if self._recorder is None:
+                    result = self._module(*args, **kwargs)
+                else:
+                    result = self._recorder.call(self._module, args, kwargs, arms)
             seconds = perf_counter() - started
             outputs = flatten_outputs(result)
             if self._names is None:
                 self._names = output_names(result)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             self._state.restore()
-            return refused(TORCH, error, perf_counter() - started)
+            return replace(refused(TORCH, error, perf_counter() - started), decisions=self._taken())
         self._note_mutation(case, tensors)
         self._state.restore()
-        return Execution(TORCH, Status.OK, outputs, seconds=seconds)
+        return Execution(TORCH, Status.OK, outputs, seconds=seconds, decisions=self._taken())
+
+    def _taken(self) -> tuple[Decision, ...]:
+        """Return the decisions of the run that has ended; a recorder that has nothing to record is let go."""
+        recorder = self._recorder
+        if recorder is None:
+            return ()
+        if recorder.is_idle:
+            self._recorder = None
+        return recorder.path
 
     def names(self, case: Case) -> tuple[str, ...]:
         """Return the output names that the module itself gives (dict keys, fields); "" for a place without one.

@@ -1,0 +1,431 @@
+"""Deciding: what a module decides in Python while it runs: its own branches, and what it reads out of tensors.
+
+The idea: for the time of one call, the few methods by which a tensor becomes a Python value are wrapped, and the trace
+function of the interpreter follows the lines of those functions that have a condition. A module without either is
+found out in its first runs, and from then on its recorder costs nothing.
+
+The same hooks can send the code the other way: `forced` gives the arms to take, so that the module computes what a
+program does in which those arms were burnt.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from fuzzparity.decisions import (
+    COND,
+    PYTHON_BRANCH,
+    PYTHON_LOOP,
+    TENSOR_BOOL,
+    TENSOR_ITEM,
+    WHILE_LOOP,
+    Decision,
+    bucketed,
+)
+from fuzzparity.sides.conditions import Condition, Watched, compared_by, conditions_of
+from fuzzparity.sides.own_code import rank
+
+_CONVERSIONS = ("__bool__", "item", "__int__", "__float__", "__index__", "tolist")
+_COMPARISONS = ("__gt__", "__lt__", "__ge__", "__le__")
+_READERS = {"int": "__int__", "float": "__float__", "item": "item", "tolist": "tolist", "range": "__index__"}
+_HIGHER = {"cond.py": COND, "while_loop.py": WHILE_LOOP}
+_ORIGINALS: dict[str, Callable[..., Any]] = {
+    name: getattr(torch.Tensor, name) for name in (*_CONVERSIONS, *_COMPARISONS)
+}
+_LOOKS = 3  # first runs, in which everything is watched
+_MOST_TIMES = 16  # that one place is recorded in one run
+_MOST_DECISIONS = 256  # of one run
+_MOST_COMPARED = 64
+
+
+class NotSent(Exception):
+    """Say that code cannot be sent into the arm that was asked for."""
+
+
+class Recorder:
+    """Record the decisions of one module. `path`: those of the last call; `is_idle`: there is nothing to record."""
+
+    def __init__(self, module: Any, folder: str = "") -> None:
+        """Find out whose files are the module's own; `folder`: the target's, from which sources are named."""
+        self.path: tuple[Decision, ...] = ()
+        self._rank = _own_rank(module)
+        self._folder = folder
+        self._codes: dict[CodeType, Watched | None] = {}
+        self._by_id: dict[int, Watched | None] = {}  # of the same: a code object's own hash reads all of its bytecode
+        self._on_call = self._call_follower()
+        self._looks = 0
+        self._names: set[str] = {*_CONVERSIONS, *_COMPARISONS}
+        self._is_tracing = True
+        self._found: list[Decision] = []
+        self._times: dict[str, int] = {}
+        self._compared: dict[int, tuple[Any, Any, Any]] = {}
+        self._read_at: tuple[str, int] = ("", 0)  # file and line of the last tensor that was read as a bool
+        self._predicate: Any = None  # the last one of a control flow operator
+        self._forced: Mapping[str, int] | None = None
+        self._failed = ""
+        self._has_met: set[str] = set()  # conversions
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether the module was seen to decide nothing in Python."""
+        return self._looks >= _LOOKS and not self._names and not self._is_tracing
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        forced: Mapping[str, int] | None = None,
+    ) -> Any:
+        """Call and record; `forced` (key -> outcome) gives the arms to take.
+
+        Raises what the call raises, and `NotSent` where the code cannot be sent into an arm.
+        """
+        self._begin(forced)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._end()
+        if self._failed:
+            raise NotSent(self._failed)
+        return result
+
+    def _begin(self, forced: Mapping[str, int] | None) -> None:
+        self._found, self._times, self._failed = [], {}, ""
+        self._forced = forced
+        if self._looks < _LOOKS:
+            _HOOKS.install(self._names)
+        _HOOKS.recorder = self
+        if self._is_tracing and sys.gettrace() is None:  # a debugger's or a coverage tool's stays
+            sys.settrace(self._on_call)
+
+    def _end(self) -> None:
+        if self._is_tracing and sys.gettrace() is self._on_call:
+            sys.settrace(None)
+        _HOOKS.recorder = None
+        self._compared.clear()
+        self._predicate = None
+        self.path = tuple(self._found)
+        if self._looks < _LOOKS:
+            self._looks += 1
+            _HOOKS.remove()
+            if self._looks == _LOOKS:
+                self._settle()
+                _HOOKS.keep(self._names)
+
+    def _settle(self) -> None:
+        """Keep only those hooks for which the module has a use."""
+        watched = [code for code, one in self._codes.items() if one is not None]
+        self._is_tracing = bool(watched)
+        own = [code for code in self._codes if rank(code.co_filename) == self._rank]
+        readers = {name for code in watched for word, name in _READERS.items() if word in code.co_names}
+        self._names = {*self._has_met, *readers} | ({"__bool__"} if watched else set())
+        if "__bool__" in self._names:
+            self._names.update(name for code in own for name in compared_by(code))
+
+    # what tensors are read as
+
+    def note_bool(self, tensor: Any, outcome: bool, frame: FrameType | None) -> bool:
+        """Record the truth of a tensor, and return the one to go on with."""
+        place = self._place(frame)
+        if place is None:
+            return outcome
+        source, what = place
+        if what in _HIGHER.values():
+            if self._predicate is tensor:  # a while_loop reads its first predicate twice
+                return outcome
+            self._predicate = tensor
+        key = self._key(f"torch:{source}")
+        if self._forced is not None and key:
+            outcome = bool(self._forced.get(key, outcome))
+        if key:
+            self._add(Decision(key, int(outcome), source, what, self._margin(tensor)))
+        self._has_met.add("__bool__")
+        return outcome
+
+    def note_number(self, name: str, value: Any, frame: FrameType | None) -> None:
+        """Record a number that was read from a tensor."""
+        if frame is None or rank(frame.f_code.co_filename) != self._rank:
+            return  # a library reads numbers for its own ends
+        place = self._place(frame)
+        assert place is not None
+        self._has_met.add(name)
+        if not isinstance(value, (bool, int, float)):
+            value = len(value) if isinstance(value, list) else abs(value)
+        if key := self._key(f"torch:{place[0]}:{'tolist' if name == 'tolist' else 'item'}"):
+            self._add(Decision(key, bucketed(value), place[0], TENSOR_ITEM))
+
+    def note_comparison(self, result: Any, one: Any, other: Any) -> None:
+        """Remember what a flag was compared from, in case that it decides."""
+        if isinstance(result, torch.Tensor) and result.numel() == 1:
+            if len(self._compared) >= _MOST_COMPARED:
+                self._compared.clear()
+            self._compared[id(result)] = (result, one, other)
+
+    def _margin(self, tensor: Any) -> float | None:
+        held = self._compared.get(id(tensor))
+        if held is None:
+            return None
+        try:
+            one, other = (_ORIGINALS["item"](x) if isinstance(x, torch.Tensor) else x for x in held[1:])
+            margin = float(one) - float(other)
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            return None
+        return margin if margin == margin else None
+
+    def _place(self, frame: FrameType | None) -> tuple[str, str] | None:
+        """Return source and kind of the user's own line at work, None where it is not the user's."""
+        what, is_compiling = TENSOR_BOOL, False
+        while frame is not None and rank(frame.f_code.co_filename) != self._rank:
+            name = frame.f_code.co_filename
+            if "_higher_order_ops" in name:
+                what = _HIGHER.get(name.rpartition("/")[2], what)
+            is_compiling |= "/torch/_dynamo/" in name
+            frame = frame.f_back
+        if frame is None or (is_compiling and what == TENSOR_BOOL):
+            return None
+        self._read_at = (frame.f_code.co_filename, frame.f_lineno)
+        return self._source(frame.f_code.co_filename, frame.f_lineno), what
+
+    # what lines follow which
+
+    def _call_follower(self) -> Callable[[FrameType, str, Any], Any]:
+        """Return the trace function: called for every Python function that is called, so a closure of few steps."""
+        by_id = self._by_id
+
+        def on_call(frame: FrameType, event: str, arg: Any) -> Any:
+            code = frame.f_code
+            try:
+                watched = by_id[id(code)]
+            except KeyError:
+                watched = by_id[id(code)] = self._look_at(code)
+            if watched is None:
+                return None
+            if watched.jumps:
+                frame.f_trace_opcodes = True
+            return _Follower(self, watched, code.co_filename).follow
+
+        return on_call
+
+    def _look_at(self, code: CodeType) -> Watched | None:
+        watched = conditions_of(code) if rank(code.co_filename) == self._rank else None
+        self._codes[code] = watched  # which keeps it, and so its id
+        return watched
+
+    def note_branch(self, file: str, condition: Condition, outcome: int) -> int:
+        """Record which arm was taken, unless a tensor's truth, which is recorded already, decided it; return it."""
+        read_file, read_line = self._read_at
+        if read_file == file and condition.line <= read_line <= condition.last_line:
+            self._read_at = ("", 0)
+            return outcome
+        source = self._source(file, condition.line)
+        what = PYTHON_LOOP if condition.is_for else PYTHON_BRANCH
+        key = self._key(f"torch:{source}")
+        if not key:
+            return outcome
+        if self._forced is not None and not condition.is_loop:
+            outcome = self._forced.get(key, outcome)
+        self._add(Decision(key, outcome, source, what))
+        return outcome
+
+    def fail(self, why: str) -> None:
+        """Note that code could not be sent into an arm."""
+        self._failed = self._failed or why
+
+    def _key(self, base: str) -> str:
+        """Return the key of this time in this run, "" beyond the times that are recorded."""
+        times = self._times.get(base, 0)
+        self._times[base] = times + 1
+        if times >= _MOST_TIMES or len(self._found) >= _MOST_DECISIONS:
+            return ""
+        return f"{base}#{times}" if times else base
+
+    def _add(self, decision: Decision) -> None:
+        self._found.append(decision)
+
+    def _source(self, file: str, line: int) -> str:
+        return f"{_named(file, self._folder)}:{line}"
+
+
+class _Follower:
+    """Follow the lines of one call of one function."""
+
+    __slots__ = ("_counts", "_file", "_jump", "_pending", "_recorder", "_watched")
+
+    def __init__(self, recorder: Recorder, watched: Watched, file: str) -> None:
+        self._recorder = recorder
+        self._watched = watched
+        self._file = file
+        self._pending: Condition | None = None
+        self._jump: int | None = None
+        self._counts: dict[int, tuple[Condition, int]] = {}  # by line
+
+    def follow(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Take one event of the interpreter's trace."""
+        if event == "line":
+            self._line(frame)
+        elif event == "opcode":
+            self._opcode(frame)
+        elif event == "return":
+            self._pending_ends(0)
+            for condition, count in self._counts.values():
+                self._recorder.note_branch(self._file, condition, count)
+        elif event == "exception":
+            self._pending = self._jump = None
+        return self.follow
+
+    def _line(self, frame: FrameType) -> None:
+        line, pending = frame.f_lineno, self._pending
+        if pending is not None and not pending.line <= line <= pending.last_line:
+            self._pending = None
+            outcome = 1 if pending.first <= line <= pending.final else 0
+            if pending.is_for:
+                self._count(pending, outcome)
+            elif self._recorder.note_branch(self._file, pending, outcome) != outcome:
+                line = self._send(frame, pending, 1 - outcome)
+        if (condition := self._watched.by_line.get(line)) is not None:
+            self._pending = condition
+
+    def _pending_ends(self, outcome: int) -> None:
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        if pending.is_for:
+            self._count(pending, outcome)
+        elif self._recorder.note_branch(self._file, pending, outcome) != outcome:
+            self._recorder.fail("the function has returned")
+
+    def _count(self, condition: Condition, goes_on: int) -> None:
+        """Count one more time around a loop; at its end, record how often it went around."""
+        _, count = self._counts.pop(condition.line, (condition, 0))
+        if goes_on:
+            self._counts[condition.line] = (condition, count + 1)
+        else:
+            self._recorder.note_branch(self._file, condition, count)
+
+    def _send(self, frame: FrameType, condition: Condition, arm: int) -> int:
+        """Go on at the other arm's first line, and return it."""
+        line = condition.first if arm else condition.other
+        if line is None:
+            self._recorder.fail("what follows is outside of its block")
+            return frame.f_lineno
+        try:
+            frame.f_lineno = line  # type: ignore[misc]  # CPython lets a trace function set it
+        except ValueError as error:  # CPython refuses jumps into and out of loops and the like
+            self._recorder.fail(str(error))
+        return frame.f_lineno
+
+    def _opcode(self, frame: FrameType) -> None:
+        at = frame.f_lasti
+        jump, self._jump = self._jump, None
+        if jump is not None:
+            condition, arm = self._watched.jumps[jump], self._watched.arm(jump, at)
+            is_line = condition.has_own_lines and self._watched.by_line.get(condition.line) is condition
+            if arm is not None and not is_line and self._recorder.note_branch(self._file, condition, arm) != arm:
+                self._recorder.fail("both arms stand in one line")
+        if at in self._watched.jumps:
+            self._jump = at
+
+
+class _Hooks:
+    """Wrap methods of tensors for the `recorder` at work.
+
+    To set a method of a class takes longer than a small module: those that a settled recorder needs stay, and do
+    nothing while none is at work.
+    """
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self._wrappers = {name: self._wrapper(name) for name in _ORIGINALS}
+        self._installed: set[str] = set()
+        self._kept: set[str] = set()
+
+    def install(self, names: Iterable[str]) -> None:
+        """Wrap these methods."""
+        for name in set(names) - self._installed:
+            setattr(torch.Tensor, name, self._wrappers[name])
+            self._installed.add(name)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Wrap these methods for good."""
+        self._kept.update(names)
+        self.install(names)
+
+    def remove(self) -> None:
+        """Put every other method back."""
+        for name in self._installed - self._kept:
+            delattr(torch.Tensor, name)
+        self._installed &= self._kept
+
+    def _wrapper(self, name: str) -> Callable[..., Any]:
+        original = _ORIGINALS[name]
+        if name == "__bool__":
+
+            def as_bool(tensor: Any) -> bool:
+                outcome: bool = original(tensor)
+                recorder = self.recorder
+                return outcome if recorder is None else recorder.note_bool(tensor, outcome, sys._getframe(1))
+
+            return as_bool
+        if name in _COMPARISONS:
+
+            def compare(one: Any, other: Any) -> Any:
+                result = original(one, other)
+                if self.recorder is not None:
+                    self.recorder.note_comparison(result, one, other)
+                return result
+
+            return compare
+
+        def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            value = original(tensor, *args, **kwargs)
+            if self.recorder is not None:
+                self.recorder.note_number(name, value, sys._getframe(1))
+            return value
+
+        return read
+
+
+_HOOKS = _Hooks()
+
+
+@functools.cache
+def _named(file: str, folder: str) -> str:
+    """Return a file relative to the target's folder, else to where we are, else by its name alone."""
+    path = Path(file).resolve()
+    home = Path(folder).resolve() if folder else None
+    home = home.parent if home is not None and home.is_file() else home
+    for root in (home, Path.cwd()):
+        if root is not None and path.is_relative_to(root):
+            return str(path.relative_to(root))
+    return path.name
+
+
+def _own_rank(module: Any) -> int:
+    """Return the rank of the files that are the module's own: the user's, else those of the package it comes from."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else [module]
+    functions = (part.forward if isinstance(part, torch.nn.Module) else part for part in parts)
+    found = {rank(code.co_filename) for one in functions if (code := _code_of(one)) is not None}
+    return 1 if found and min(found) == 1 else 0
+
+
+def recorder_of(module: Any, folder: str = "") -> Recorder | None:
+    """Return a recorder of a module's decisions; None for one whose code is no Python that runs as it stands."""
+    parts = list(module.modules()) if isinstance(module, torch.nn.Module) else [module]
+    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction | torch.fx.GraphModule):
+        return None
+    if any(type(part).__name__ == "OptimizedModule" for part in parts):  # torch.compile
+        return None
+    return Recorder(module, folder)
+
+
+def _code_of(function: Any) -> CodeType | None:
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code if isinstance(code, CodeType) else None

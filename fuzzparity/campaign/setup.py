@@ -42,10 +42,10 @@ _PRELOAD = (
     "fuzzparity.explain.examine",
     "fuzzparity.explain.sizing",
     "fuzzparity.explain.validating",
-    "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: two seconds in every child
 )
-_LATER = (  # what the exporters import on first use, for the arbiters that export once more
-    "onnxscript",
+_LATER = (  # imported while the first child exports, so that no later one has to
+    "torch._dynamo",  # the exporter and torch's dispatch modes import it on first use: a second in every child
+    "onnxscript",  # and what else the exporters import, for the arbiters that export once more
     "torch.onnx._internal.exporter._core",
     "onnxscript.function_libs.torch_lib.ops",
     "torch._functorch.aot_autograd",

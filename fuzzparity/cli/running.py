@@ -26,6 +26,7 @@ from fuzzparity.cli.base import (
     write_json,
 )
 from fuzzparity.errors import InvalidUsage
+from fuzzparity.work.ahead import start_ahead
 
 
 @cli.command(epilog=example("fuzzparity fuzz corpora/digits --time 10m --workers 2"))
@@ -52,6 +53,7 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
     The same command again resumes. Ctrl-C stops cleanly and keeps everything.
 
     """
+    start_ahead()
     from fuzzparity.campaign.builds import run_builds
     from fuzzparity.campaign.options import FuzzOptions, parse_fail_on, parse_seconds
     from fuzzparity.report.builds import builds_object, builds_text
@@ -109,6 +111,8 @@ def explain(what: tuple[str, ...], policies: tuple[str, ...], json_to: str | Non
     With --policy, what is stored (a finding, or all of a target's) is judged again by its recorded outputs, without
     running anything. Exit code 1: a bug is left that is not known.
     """
+    if len(what) > 1 or given["torch_file"]:
+        start_ahead()
     from fuzzparity.campaign.policies import parse_policies
     from fuzzparity.commands import database, running
     from fuzzparity.report import text, validation
@@ -173,6 +177,7 @@ def _rejudge(what: str, texts: tuple[str, ...], json_to: str | None, corpus: str
 @json_option
 def check(all_seeds: bool, json_to: str | None, **given: Any) -> None:
     """Load, export and run the seeds on both sides, and show the contract as understood; takes seconds."""
+    start_ahead()
     from fuzzparity.commands import running
     from fuzzparity.report import answers, text, validation
     from fuzzparity.report.builds import checked_object, checked_text
@@ -281,6 +286,7 @@ def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **gi
     Arrays (.npy .npz .safetensors .pt), ONNX test-data folders, whatever the target's read takes; pictures and .wav
     where the first seed makes layout and range plain.
     """
+    start_ahead()
     from fuzzparity.commands import running
     from fuzzparity.report import validation
 
@@ -303,6 +309,7 @@ def import_(paths: tuple[str, ...], limit: int | None, json_to: str | None, **gi
 @json_option
 def probe(cases: int, rounds: int, json_to: str | None, **given: Any) -> None:
     """Time both sides on a few kept cases: P50, P90, P99, ratio and memory."""
+    start_ahead()
     from fuzzparity.commands import running
     from fuzzparity.report import text
 

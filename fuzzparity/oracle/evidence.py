@@ -106,9 +106,11 @@ class _Draws:
         """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""
         if draws.can_perturb(self.case):
             for draw in range(DRAWS, DRAWS + DRAWS // 2):
-                yield from self._exact(draws.ONE_ULP, draws.one_ulp(self.case, draw, AMPLIFIED))
+                yield from self._exact(draws.AMPLIFIED, draws.one_ulp(self.case, draw, AMPLIFIED))
                 noisy = draws.eps_of_maximum(self.case, draw, self.working_dtype, AMPLIFIED)
-                yield from self._exact(draws.EPS_OF_MAXIMUM, noisy)
+                yield from self._exact(draws.AMPLIFIED, noisy)
+            for moved in draws.in_step(self.case, self.working_dtype, AMPLIFIED):
+                yield from self._exact(draws.AMPLIFIED, moved)
 
     def ramps(self, zero_size: float) -> Iterator[Outcome]:
         """Yield the outputs of ramps, which break ties among equal values."""
@@ -136,7 +138,7 @@ def weigh(
 ) -> list[Answer]:
     """Answer for each differing output whether the difference is a bug, inherent or a tie.
 
-    All questions share the draws (up to 44 float64 runs, then up to 16 amplified, 21 for ties and 52 more roundings);
+    All questions share the draws (up to 44 float64 runs, then up to 20 amplified, 21 for ties and 52 more roundings);
     they stop as soon as every question is settled. The distance of a tie takes up to 54 more, and a bound on roundings
     one that costs some 15 times a plain one.
     """
@@ -151,7 +153,7 @@ def weigh(
         w.source = referee.source
     source = _Draws(case, referee, working_dtype)
     _observe(weighings, source.base(), least=LEAST_DRAWS)
-    _observe([w for w in weighings if w.is_decision], source.amplified())
+    _observe([w for w in weighings if w.may_step], source.amplified())
     _break_ties(weighings, source)
     _observe([w for w in weighings if isinstance(w, ReachWeighing) and w.is_mostly_settled], source.more_rounded())
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
@@ -272,7 +274,7 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
 
 
 def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> None:
-    """Show ramps to patterns of NaN and infinity, which an order among equals may have put elsewhere; zeros as above."""
+    """Show ramps to patterns of NaN and infinity, which another order of equals may give; zeros as above."""
     if not weighings:
         return
     if draws.can_perturb(source.case):

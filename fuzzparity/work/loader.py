@@ -33,6 +33,8 @@ from fuzzparity.work.limits import Limits, die_with_parent, limit_memory, no_cor
 if TYPE_CHECKING:
     from fuzzparity.sides.load import LoadedTarget
 
+_AHEAD = ("torch", "fuzzparity.sides.load")  # imported while nothing is asked for
+
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
@@ -51,6 +53,7 @@ class LoadSpec:
     provider_options: tuple[str, ...] = ()  # "EP.KEY=VALUE"
     device: str = "cpu"
     dtypes: tuple[str, ...] = ()  # "INPUT=DTYPE": which of the builds that the target asks for
+    log: str = ""  # file that takes what the loader and its children print
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ class _Server:
         self._children: dict[int, int] = {}  # pid -> child id
         self._loaded: LoadedTarget | None = None
         self._spec = LoadSpec("")
-        self._later: list[str] = []
+        self._later: list[str] = list(_AHEAD)
 
     def serve(self) -> NoReturn:
         """Run until the parent closes its end."""
@@ -194,6 +197,8 @@ class _Server:
     def _load(self, spec: LoadSpec) -> Loaded | LoadFailed:
         """Import what every child needs, then the user's target."""
         try:
+            if spec.log:
+                _print_to(spec.log)
             with _uncollected():
                 importlib.import_module("fuzzparity.sides.load")
             self._loaded, builds = _load_target(spec)
@@ -209,8 +214,8 @@ class _Server:
 
     @property
     def _has_spare_time(self) -> bool:
-        """Tell whether a module waits to be imported, and a child works meanwhile."""
-        return bool(self._later and self._children)
+        """Tell whether a module waits to be imported, and a child works meanwhile or nothing was asked for yet."""
+        return bool(self._later and (self._children or self._loaded is None))
 
     def _import_one(self) -> None:
         try:
@@ -272,6 +277,16 @@ class _Server:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+def _print_to(log: str) -> None:
+    """Send what this process and its children print to the end of a file."""
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 @contextmanager

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzzparity.errors import FuzzparityError, InvalidTarget, WorkerLost
+from fuzzparity.work.ahead import take_process
 from fuzzparity.work.alone import Exit, exit_of
 from fuzzparity.work.announce import Watch, read_announcement
 from fuzzparity.work.limits import Limits
@@ -127,9 +126,9 @@ class Pool:
         return self.start()
 
     def _load(self) -> tuple[_Loader, Loaded]:
-        loader = _Loader(self.log_path)
+        loader = _Loader()
         try:
-            answer = loader.ask(self.spec, self.tick)
+            answer = loader.ask(replace(self.spec, log=str(self.log_path)), self.tick)
         except (EOFError, OSError):
             exit_ = loader.end()
             raise InvalidTarget(
@@ -321,22 +320,10 @@ def raise_fault(child: Child) -> None:
 class _Loader:
     """Hold the loader's process and socket."""
 
-    def __init__(self, log_path: Path) -> None:
-        ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        with theirs, open(log_path, "ab") as log:
-            # a process group of its own: Ctrl-C on the terminal reaches the parent alone
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "fuzzparity.work.loader", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                process_group=0,
-            )
-        self._socket = ours
-        self.connection = Connection(os.dup(ours.fileno()))
+    def __init__(self) -> None:
+        started = take_process()
+        self.process, self._socket = started.process, started.socket
+        self.connection = Connection(os.dup(self._socket.fileno()))
 
     def ask(self, message: Any, tick: Callable[[], None]) -> Any:
         """Send a message and wait for its answer, ticking meanwhile."""

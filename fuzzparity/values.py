@@ -45,9 +45,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Hold one operator that torch ran eagerly, in order: its outputs, and the user's line that called it."""
+    """Hold one operator that torch ran eagerly, in order: its outputs, and the user's line that called it.
+
+    `inputs`: the tensors that it read, as they were then; what one event gave is the same array where another reads
+    it. `is_inner`: a step of torch's own decomposition of the operator that comes after it.
+    """
 
     op: str  # "aten.floor_divide.default"
     outputs: tuple[Array, ...]
     source: str = ""  # "file:line"
     is_refused: bool = False
+    inputs: tuple[Array, ...] = ()
+    is_inner: bool = False

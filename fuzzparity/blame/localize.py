@@ -7,7 +7,6 @@ a guess.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,45 +14,28 @@ from typing import Any
 import numpy as np
 import onnx
 
+from fuzzparity.blame.by_value import locate_in
 from fuzzparity.blame.cut import Part
+from fuzzparity.blame.families import DOES_OWN, main_place, weight
+from fuzzparity.blame.matching import are_same
 from fuzzparity.blame.nodes import onnx_eps
 from fuzzparity.blame.origins import Origin, origin_of
 from fuzzparity.blame.paired import Run, Step, container_of, inner_steps, pairs_of, steps
-from fuzzparity.blame.subgraphs import View
-from fuzzparity.case import Array, is_float
-from fuzzparity.values import Scope
+from fuzzparity.blame.subgraphs import View, substituted
+from fuzzparity.case import Array, is_finite, is_float
+from fuzzparity.values import Event, Scope
 
 # error of a step alone, over its largest |value|: 64 times eps is past the rounding of sums up to some thousands; the
 # same as in `nodes`
 CLEAR = 64.0
 _MOVES = 8.0  # DESIGN, Verdict: what stays within 8 moves of the exact answer is inherent
+_HEALED = "healed by giving it torch's value"
+_NOT_SHOWN = "no value alone heals the output"
 _MOST_CONFIRMED = 24  # substitutions that are tried; each is a session of the whole model
-# how much an operator says of what a pattern of several is for: the more, the more it does of its own
-_MOVING = ("Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Concat", "Shape")
-_CHOOSING = ("Expand", "Constant", "ConstantOfShape", "Gather", "Slice", "Split", "Size", "Range", "Pad")
-_ELEMENTWISE = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Neg",
-    "Where",
-    "And",
-    "Or",
-    "Not",
-    "Equal",
-    "Less",
-    "Greater",
-    "Max",
-    "Min",
-)
-_WEIGHT = (
-    dict.fromkeys(("MatMul", "Gemm"), 2) | dict.fromkeys(_ELEMENTWISE, 1) | dict.fromkeys((*_MOVING, *_CHOOSING), 0)
-)
-_OWN_WEIGHT = 3  # of every other operator
 
 Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
 Matters = Callable[[str, Array], bool]  # FX name, the nodes' answer -> torch, going on from it, leaves its output
+Stages = Callable[[str], Sequence[Event]]  # FX name -> what torch runs for it, step by step
 Noise = Callable[[str], "tuple[Array, Array] | None"]  # FX name -> (exact value, largest move), float64
 
 
@@ -69,6 +51,7 @@ class Located:
     source: str = ""
     how: str = ""
     is_guess: bool = True
+    is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
     path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further places with an error of their own
     value: Array | None = field(default=None, repr=False, compare=False)  # torch's, at the place
@@ -86,6 +69,7 @@ def locate_paired(
     heals: Heals,
     matters: Matters = lambda name, value: False,
     noise: Noise = lambda name: None,
+    stages: Stages = lambda name: (),
     takes_largest: bool = False,
     on_node: Callable[[str, str], None] = lambda op, name: None,
 ) -> Located | None:
@@ -102,10 +86,14 @@ def locate_paired(
     guilty = [step for step in found if step.actual is not None and step.error > CLEAR]
     clear = [step for step in guilty if not is_inherent(step, noise)]
     if not clear:
-        return _of_the_largest(found, guilty, view, scope, feeds, run) if takes_largest else None
+        left = _left_the_finite(found, heals)
+        if left is not None or not takes_largest:
+            return left
+        return _of_the_largest(found, guilty, view, scope, feeds, run)
     first, told, is_guess, also = _born(clear[:_MOST_CONFIRMED], heals, matters)
-    located = _inside(view, scope, feeds, run, first)
-    return replace(located, how=f"{located.how}; {told}", is_guess=is_guess, also=also)
+    located = _inside(view, scope, feeds, run, first, stages)
+    is_shown = told != _NOT_SHOWN
+    return replace(located, how=f"{located.how}; {told}", is_guess=is_guess, is_shown=is_shown, also=also)
 
 
 def _born(steps_: Sequence[Step], heals: Heals, matters: Matters) -> tuple[Step, str, bool, tuple[str, ...]]:
@@ -119,12 +107,12 @@ def _born(steps_: Sequence[Step], heals: Heals, matters: Matters) -> tuple[Step,
     if able:
         rest = tuple(dict.fromkeys(step.fx_node for step in able[1:] if step.nodes[-1].name != able[0].nodes[-1].name))
         if healing is not None and healing.value == able[0].value:
-            return able[0], "healed by giving it torch's value", False, rest[:5]
+            return able[0], _HEALED, False, rest[:5]
         more = f"; not the only one: {', '.join(rest[:5])}" if rest else ""
         return able[0], f"given to torch, its answer leaves torch's output{more}", not rest, rest[:5]
     if healing is not None:
-        return healing, "healed by giving it torch's value", False, ()
-    return max(steps_, key=lambda step: step.error), "no value alone heals the output", True, ()
+        return healing, _HEALED, False, ()
+    return max(steps_, key=lambda step: step.error), _NOT_SHOWN, True, ()
 
 
 def _of_the_largest(
@@ -140,13 +128,63 @@ def _of_the_largest(
     return replace(located, how=f"{located.how}; {told}", is_guess=True)
 
 
-def _inside(view: View, scope: Scope, feeds: Mapping[str, Array], run: Run, step: Step) -> Located:
+def _left_the_finite(found: Sequence[Step], heals: Heals) -> Located | None:
+    """Return the first step at which torch leaves the finite numbers, where no step alone gives another value.
+
+    A runtime that keeps a wider type between nodes goes on there: no node is wrong, and torch's value heals.
+    """
+    for step in found:
+        if not is_float(step.expected.dtype) or is_finite(step.expected):
+            continue
+        if all(is_finite(array) for array in step.feeds.values()) and heals(step.value, step.expected):
+            located = place_of(step)
+            node = f"{located.onnx_node} ({located.op})"
+            how = f"torch leaves the finite numbers at {node}, which alone does so in ONNX Runtime too; in the whole"
+            how = f"{how} model ONNX Runtime goes on with finite ones; healed by giving it torch's value"
+            return replace(located, how=how, is_guess=False, part=None)
+    return None
+
+
+def _inside(
+    view: View,
+    scope: Scope,
+    feeds: Mapping[str, Array],
+    run: Run,
+    step: Step,
+    stages: Stages = lambda name: (),
+) -> Located:
     """Return the place of a step; of one that runs bodies, the first step in them with an error of its own."""
     if container_of(step) is not None:
         for inner in inner_steps(view, scope, step, feeds, run):
             if inner.actual is not None and inner.error > CLEAR:
                 return place_of(inner)
-    return place_of(step)
+        return place_of(step)
+    return place_of(step, _told_apart(step, run, stages(step.fx_node)) if len(step.nodes) > 1 else None)
+
+
+def _told_apart(step: Step, run: Run, events: Sequence[Event]) -> onnx.NodeProto | None:
+    """Return the one node of a pattern that leaves what torch runs step by step for it; None where none is sure.
+
+    What only chooses or tests, as a mask's condition does, is no answer: the pattern is then at fault as a whole.
+    """
+    if not events or step.view is None:
+        return None
+    names = [name for node in step.nodes for name in node.output if name]
+    answer = run(step.view.model_of(list(step.nodes), step.feeds, names), step.feeds)
+    if answer is None:
+        return None
+    model = onnx.ModelProto.FromString(step.view.model_of(list(step.nodes), step.feeds, [step.value]))
+
+    def heals(name: str, value: Array) -> bool:
+        changed = substituted(model, name, value).SerializeToString()
+        outputs = run(changed, {**step.feeds, f"{name}__given": value})
+        return bool(outputs) and are_same(np.asarray(outputs[0]), step.expected) if outputs else False
+
+    values = {**dict(zip(names, map(np.asarray, answer), strict=True)), **step.feeds}
+    match = locate_in(View(model, model.graph), values, step.feeds.keys(), events, [step.value], heals)
+    if match is None or not match.is_sure or weight(match.node.op_type) < DOES_OWN:
+        return None
+    return match.node
 
 
 def is_inherent(step: Step, noise: Noise) -> bool:
@@ -169,12 +207,12 @@ def is_inherent(step: Step, noise: Noise) -> bool:
     return bool(np.isfinite(bound) and all(distance <= bound for distance in far))
 
 
-def place_of(step: Step) -> Located:
-    """Return the place of a step as a record, its error in figures."""
+def place_of(step: Step, guilty: onnx.NodeProto | None = None) -> Located:
+    """Return the place of a step as a record, its error in figures; `guilty`: the one of its nodes, where known."""
     origin = origin_of(step.nodes[-1])
-    node = main_node(step.nodes, origin)
+    node = guilty or main_node(step.nodes, origin)
     where = f" in {' in '.join(reversed(step.path))}" if step.path else ""
-    others = [one.op_type for one in step.nodes if one is not node]
+    others = [one.op_type for one in step.nodes if label_of(one) != label_of(node)]
     beside = f" (with {', '.join(dict.fromkeys(others))})" if others else ""
     how = f"born at {label_of(node)} ({node.op_type}){beside}{where}: {figures(step)}"
     return Located(
@@ -230,19 +268,6 @@ def figures(step: Step) -> str:
 
 
 def main_node(nodes: Sequence[onnx.NodeProto], origin: Origin) -> onnx.NodeProto:
-    """Return the node that gives a pattern its meaning: named as the torch operator is, else the last that computes."""
-    target = origin.target.removeprefix("torch.ops.").split(".")
-    name = (target[1] if len(target) > 1 else target[0]).strip("_").replace("_", "").lower()
+    """Return the node that gives a pattern its meaning, among those that the torch operator itself was written as."""
     own = [node for node in nodes if origin_of(node).fx_node in ("", origin.fx_node)] or list(nodes)
-    rated = [(_likeness(name, node.op_type.lower()), place, node) for place, node in enumerate(own)]
-    best = max(rated, key=lambda item: item[:2])
-    if best[0] >= 3:  # letters in common at the start: log1p and Log, atan2 and Atan
-        return best[2]
-    return max(enumerate(own), key=lambda item: (_WEIGHT.get(item[1].op_type, _OWN_WEIGHT), item[0]))[1]
-
-
-def _likeness(name: str, op: str) -> int:
-    """Return how many letters an operator's two names have in common in one piece, 0 where neither begins with it."""
-    match = difflib.SequenceMatcher(None, name, op, autojunk=False).find_longest_match()
-    whole = match.size == len(op) or match.size == len(name)
-    return match.size if whole or (match.a == 0 and match.b == 0) else 0
+    return own[main_place(origin.target, [node.op_type for node in own])]

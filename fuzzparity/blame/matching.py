@@ -1,114 +1,20 @@
 """Matching: torch's and ONNX's values paired by what they hold, for files that do not say where they come from.
 
-The idea: values that are the same number for number are the same value. Behind the last ones that agree lies the
-fault; the first value there that, replaced by one of torch's own, heals the output tells its node. It is a guess, and
-told as one, unless a single node lies between what agrees and what heals.
+The idea: values that are the same number for number, up to the noise of a graph, are the same value; what one run
+computed and another did not is where they part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import onnx
 
-from fuzzparity.blame.cut import Part
 from fuzzparity.blame.nodes import onnx_eps
-from fuzzparity.blame.subgraphs import View, needs_of
 from fuzzparity.case import Array, is_float
 from fuzzparity.values import Event
 
 _SAME = 256.0  # eps of the largest |value|: noise grows along a graph, faults worth telling are larger
-_MOST_TRIES = 160  # substitutions; each is a session of the whole model
-
-Heals = Callable[[str, Array], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """Hold the node at fault, and what torch ran in its place; `between`: how many nodes are not told apart."""
-
-    node: onnx.NodeProto
-    event: Event | None
-    between: int
-    heals: bool
-    part: Part | None = None  # the nodes between what agrees and what heals, with torch's value of the latter
-
-
-def locate_by_values(
-    model: onnx.ModelProto,
-    values: Mapping[str, Any],
-    feeds: Mapping[str, Array],
-    events: Sequence[Event],
-    outputs: Sequence[str],
-    heals: Heals,
-) -> Match | None:
-    """Return the first node behind the values that agree with torch's; None where nothing can be said."""
-    view = View(model, model.graph)
-    book = _Book(events)
-    values = {name: np.asarray(value) for name, value in values.items() if isinstance(value, (np.ndarray, np.generic))}
-    matched = {name for name, array in values.items() if name in view.makers and book.holds(array)}
-    behind = _behind(view, outputs, matched, feeds)
-    if not behind:
-        return None
-    spare = [(event, array) for event in events for array in event.outputs if not _is_among(array, values)]
-    tries = 0
-    for name in behind:
-        for event, array in spare:
-            if name not in values or not _could_be(values[name], array):
-                continue
-            tries += 1
-            if tries > _MOST_TRIES:
-                break
-            value = array.reshape(values[name].shape) if array.size == values[name].size else array
-            if heals(name, value.astype(values[name].dtype)):
-                region = _behind(view, [name], matched, feeds)
-                part = _part(view, name, matched, {**values, **feeds}, value.astype(values[name].dtype))
-                return Match(_main(view, region), event, len(region), True, part)
-    return Match(view.makers[behind[0]], None, len(behind), False)
-
-
-def _part(view: View, name: str, matched: set[str], known: Mapping[str, Array], value: Array) -> Part | None:
-    """Return the nodes that lead from values that agree with torch's to one that torch has otherwise."""
-    found = view.between([name], matched | (known.keys() - view.makers.keys()))
-    if found is None or not found[0]:
-        return None
-    feeds = {one: known[one] for one in found[1] if one in known and one not in view.constants}
-    return Part(view.model_of(found[0], feeds, [name]), feeds, (name,), {name: value}, len(found[0]))
-
-
-def _main(view: View, region: Sequence[str]) -> onnx.NodeProto:
-    from fuzzparity.blame.localize import main_node
-    from fuzzparity.blame.origins import origin_of
-
-    nodes = [view.makers[name] for name in region]
-    return main_node(nodes, origin_of(nodes[-1]))
-
-
-def _behind(view: View, outputs: Sequence[str], matched: set[str], feeds: Mapping[str, Array]) -> list[str]:
-    """Return the values between those that agree and the outputs, in the graph's order."""
-    found: set[str] = set()
-    asked = [name for name in outputs if name in view.makers]
-    first = set(asked)
-    while asked:
-        name = asked.pop()
-        if name in found or name in feeds or name in view.constants or name not in view.makers:
-            continue
-        if name in matched and name not in first:
-            continue
-        found.add(name)
-        asked += needs_of(view.makers[name])
-    return sorted(found, key=lambda name: view.order[name])
-
-
-def _could_be(value: Array, array: Array) -> bool:
-    return value.dtype.kind == array.dtype.kind and (value.size == array.size or value.ndim == array.ndim)
-
-
-def _is_among(array: Array, values: Mapping[str, Array]) -> bool:
-    return any(are_same(array, value) for value in values.values())
 
 
 def source_of(array: Array, events: Sequence[Event]) -> Event | None:

@@ -133,7 +133,7 @@ class _Job(Showing):
         from fuzzparity.blame.cut import Part
         from fuzzparity.blame.matching import are_same
         from fuzzparity.explain.frontier import part_at_frontier
-        from fuzzparity.explain.locating import Site
+        from fuzzparity.explain.site import Site
         from fuzzparity.sides.eager import eager_events
 
         names = self._spec.facts.outputs

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from fuzzparity.blame.localize import Located
-from fuzzparity.case import Array, Case
-from fuzzparity.execution import ORT, TORCH, Execution, Status
-from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
+from fuzzparity.case import Case
+from fuzzparity.execution import Execution
 from fuzzparity.explain.blaming import BLAMED_KINDS
-from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
-from fuzzparity.oracle.where import counted
+from fuzzparity.explain.site import Site
 from fuzzparity.verdict import Attribution, Grade, Kind, Verdict
-from fuzzparity.work.alone import Exit, run_alone
-from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
+
+_HANGS = 1.5  # times the limit of a run: what a node may take that stands beside the one that does not end
 
 
 def located(
@@ -46,7 +43,7 @@ def located(
     if verdict.kind not in BLAMED_KINDS or not spec.is_built or seconds <= 0:
         return verdict
     site = Site(context, spec, case, verdict, expected, actual, time.monotonic() + seconds)
-    found = site.find()
+    found = find(site)
     known = verdict.attribution or Attribution("")
     if found is None or not (found.op or found.source or found.fx_node):
         return verdict
@@ -67,191 +64,49 @@ def _completed(known: Attribution, found: Located) -> Attribution:
         source=found.source,
         place_how=found.how,
         is_guess=found.is_guess,
+        is_shown=found.is_shown,
     )
 
 
-class Site:
-    """Look for the place of one verdict on one case of one build."""
-
-    def __init__(
-        self,
-        context: Context,
-        spec: TwinSpec,
-        case: Case,
-        verdict: Verdict,
-        expected: Execution,
-        actual: Execution,
-        deadline: float,
-    ) -> None:
-        self._context = context
-        self._spec = spec
-        self._case = case
-        self._verdict = verdict
-        self._expected, self._actual = expected, actual
-        self._deadline = deadline
-        self._bench = Bench(context, spec, case)
-        self.plain_ort = replace(self._bench.ort, optimization_level="none")
-        names = spec.facts.outputs
-        self.output = names.index(verdict.output) if verdict.output in names else None
-        self.last: tuple[str, str] = ("", "")  # the node at work when a fork died
-
-    @property
-    def expected(self) -> Execution:
-        """Return what torch did with the case."""
-        return self._expected
-
-    def find(self) -> Located | None:
-        """Return the place, with its source line; None when none was found."""
-        part, _, detail = self._verdict.blame.partition(":")
-        known = self._verdict.attribution
-        found: Located | None = None
-        if part == "optimizer":
-            found = self._fork(functools.partial(_of_passes, self, tuple(detail.split("+"))))
-        elif known is not None and known.op:
-            found = self._fork(functools.partial(_of_node, self, known.op, known.onnx_node))
-        elif part == "capture":
-            found = self._fork(functools.partial(_of_capture, self))
-        elif self._verdict.kind in (Kind.CRASH, Kind.HANG):
-            found = self._of_death()
-        if found is None and part != "optimizer" and self._verdict.kind not in (Kind.CRASH, Kind.HANG):
-            found = self._fork(functools.partial(_of_values, self))
-        elif found is not None and part == "capture" and not found.op:  # the line is known, the node may be by value
-            by_value = self._fork(functools.partial(_of_values, self))
+def find(site: Site) -> Located | None:
+    """Return the place, with its source line; None when none was found."""
+    part, _, detail = site.verdict.blame.partition(":")
+    known = site.verdict.attribution
+    if part == "optimizer":
+        return site.fork(functools.partial(_of_passes, site, tuple(detail.split("+"))))
+    if known is not None and known.op:
+        found = site.fork(functools.partial(_of_node, site, known.op, known.onnx_node))
+    elif site.verdict.kind in (Kind.CRASH, Kind.HANG):
+        found = _of_death(site)
+    elif part == "capture":
+        found = site.fork(functools.partial(_of_capture, site))
+        if found is not None and not found.op:  # the line is known, the node may be by value
+            by_value = site.fork(functools.partial(_by_values, site))
             if by_value is not None:
                 found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
-        if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
-            found = self._fork(functools.partial(_of_capture, self))
-        return found
-
-    def _of_death(self) -> Located | None:
-        told = self._bench.guilty_node()
-        if told is None:
-            return None
-        return self._fork(functools.partial(_of_node, self, *told))
-
-    def _fork(self, body: Callable[[Callable[[Any], None]], Located | None]) -> Located | None:
-        """Run a search in a process of its own; one that fails or dies has found nothing."""
-        left = min(self._deadline - time.monotonic(), LONGEST_SECONDS)
-        if left <= 0:
-            return None
-
-        def attempt(announcer: Announcer, send: Callable[[Any], None]) -> Located | None:
-            try:
-                found = body(send)
-            except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
-                return None
-            if found is None:
-                return None
-            return replace(found, source=self.source_of(found.stack) or found.source, value=None)
-
-        answer = run_alone(attempt, map_path=map_of(self._context), limits=self._context.limits, total_seconds=left)
-        return None if isinstance(answer, Exit) else answer
-
-    @functools.cached_property
-    def model(self) -> Any:
-        """Return the model of the build."""
-        import onnx
-
-        return onnx.load(self._bench.model)
-
-    @property
-    def feeds(self) -> dict[str, Array]:
-        """Return the case by ONNX input name."""
-        return self._bench.feeds
-
-    @property
-    def loaded(self) -> Any:
-        """Return the target."""
-        return self._context.loaded
-
-    @property
-    def case(self) -> Case:
-        """Return the case."""
-        return self._case
-
-    @property
-    def bench(self) -> Bench:
-        """Return the arbiters' bench."""
-        return self._bench
-
-    @property
-    def build(self) -> Any:
-        """Return the record of the build."""
-        return self._spec.facts.build
-
-    @property
-    def grade(self) -> Grade:
-        """Return the verdict's grade."""
-        return self._verdict.grade
-
-    @property
-    def part(self) -> str:
-        """Return the part that is blamed, without its detail."""
-        return self._verdict.blame.partition(":")[0]
-
-    def run_plain(self, model: bytes, feeds: Mapping[str, Array]) -> list[Any] | None:
-        """Run a part on ORT without optimization."""
-        from fuzzparity.sides.bare import run_bare
-
-        return run_bare(model, feeds, self.plain_ort)
-
-    def run_optimized(self, model: bytes, feeds: Mapping[str, Array]) -> list[Any] | None:
-        """Run a part on ORT as it is tested."""
-        from fuzzparity.sides.bare import run_bare
-
-        return run_bare(model, feeds, self._bench.ort)
-
-    def heals(self, name: str, value: Array) -> bool:
-        """Tell whether the whole model, given a value, gives torch's output at the tested level."""
-        from fuzzparity.blame.subgraphs import substituted
-        from fuzzparity.blame.witness import sides_with
-
-        if not self._expected.is_ok or time.monotonic() > self._deadline:
-            return False
-        changed = substituted(self.model, name, value).SerializeToString()
-        outputs = self.run_optimized(changed, {**self.feeds, f"{name}__given": value})
-        if outputs is None:
-            return False
-        answer = Execution(ORT, Status.OK, tuple(outputs))
-        answer = counted(answer, self._expected.where)
-        return sides_with(self._verdict.kind, self.output, self._expected, self._actual, answer) == TORCH
-
-    def matters(self, program: Any, name: str, value: Array) -> bool:
-        """Tell whether torch's program, going on from a value at a node, gives another output than torch's."""
-        from fuzzparity.blame.witness import sides_with
-
-        if not self._expected.is_ok:
-            return False
-        scope = program.run(self.case, {name: value})
-        if scope.refused_at:
-            return True
-        outputs = tuple(scope.values[one] for one in scope.outputs if one in scope.values)
-        if len(outputs) != len(scope.outputs):
-            return False
-        answer = counted(Execution(TORCH, Status.OK, outputs), self._expected.where)
-        side = sides_with(self._verdict.kind, self.output, self._expected, self._actual, answer)
-        return side not in ("", TORCH)
-
-    def source_of(self, stack: str) -> str:
-        """Return "file:line" of the user's own code in a stack, relative to the target's folder or to where we are."""
-        from fuzzparity.sides.own_code import own_place, places_in
-
-        place = own_place(places_in(stack))
-        return self.relative(f"{place[0]}:{place[1]}") if place is not None else ""
-
-    def relative(self, source: str) -> str:
-        """Return a "file:line" relative to the target's folder, else to the working directory, else by name alone."""
-        file, _, line = source.rpartition(":")
-        path = Path(file).resolve()
-        folder = Path(self.loaded.folder).resolve() if self.loaded.folder else None
-        folder = folder.parent if folder is not None and folder.is_file() else folder
-        for root in (folder, Path.cwd()):
-            if root is not None and path.is_relative_to(root):
-                return f"{path.relative_to(root)}:{line}"
-        return f"{path.name}:{line}"
+    else:
+        found = None
+    if found is None and site.verdict.kind not in (Kind.CRASH, Kind.HANG):
+        found = site.fork(functools.partial(_of_values, site))
+    if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
+        found = site.fork(functools.partial(_of_capture, site))
+    return found
 
 
 # What follows runs in forks.
+
+
+def _of_death(site: Site) -> Located | None:
+    """Return the node at work when a run of the file, node by node, died or did not end."""
+    told = site.bench.guilty_node() if site.verdict.kind is Kind.CRASH else None
+    if told is not None:
+        return site.fork(functools.partial(_of_node, site, *told))
+    last: list[Located] = []
+    seconds = _HANGS * site.run_seconds + 2.0
+    site.fork(functools.partial(_walked, site), last.append, seconds)
+    if not last or last[-1].op == "":  # it came to the end
+        return None
+    return replace(last[-1], source=site.source_of(last[-1].stack))
 
 
 def guilty_of(nodes: list[Any], site: Site) -> Any | None:
@@ -269,6 +124,28 @@ def guilty_of(nodes: list[Any], site: Site) -> Any | None:
             error = local_error(expected, site.run_plain(single, inputs))
             worst = (error, node) if error > worst[0] else worst
     return worst[1]
+
+
+def _walked(site: Site, send: Callable[[Any], None]) -> None:
+    """Run the file node by node, telling each node before it runs."""
+    from fuzzparity.blame.localize import Located, label_of
+    from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.walking import walked
+
+    word = "does not end" if site.verdict.kind is Kind.HANG else "kills the process"
+
+    def told(node: Any, path: tuple[str, ...]) -> None:
+        origin = origin_of(node)
+        where = f" in {' in '.join(reversed(path))}" if path else ""
+        how = f"node by node, the model comes to {label_of(node)} ({node.op_type}){where}, which {word} alone"
+        send(
+            Located(
+                node.op_type, label_of(node), origin.fx_node, origin.module, origin.stack, "", how, False, path=path
+            )
+        )
+
+    walked(site.model, site.feeds, site.run_plain, told)
+    send(Located())
 
 
 def _of_node(site: Site, op: str, name: str, send: Callable[[Any], None]) -> Located | None:
@@ -378,6 +255,7 @@ def _of_values(site: Site, send: Callable[[Any], None]) -> Located | None:
             heals=site.heals,
             matters=functools.partial(site.matters, program),
             noise=program.noise,
+            stages=program.steps_of,
             takes_largest=site.grade is not Grade.BUG,
         )
         if found is None:
@@ -410,32 +288,61 @@ def _of_refusal(site: Site, scope: Any) -> Located | None:
     return Located(node.op_type, node.name, scope.refused_at, origin.module, origin.stack, how=how, is_guess=False)
 
 
-def _by_values(site: Site) -> Located | None:
+def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -> Located | None:
+    """Return the first node that leaves torch's values, paired by what they hold."""
+    from fuzzparity.blame.by_value import locate_by_values
     from fuzzparity.blame.localize import Located, label_of
-    from fuzzparity.blame.matching import locate_by_values
     from fuzzparity.blame.origins import origin_of
     from fuzzparity.explain.programs import onnx_values
     from fuzzparity.sides.eager import eager_events
 
     model = site.model
     values = onnx_values(model, site.feeds, site.run_plain)
-    events = eager_events(site.loaded, site.case)
+    events = eager_events(site.loaded, site.case, steps=True)
     names = [item.name for item in model.graph.output]
     wanted = names if site.output is None or site.output >= len(names) else [names[site.output]]
     match = locate_by_values(model, values, site.feeds, events, wanted, site.heals)
     if match is None:
         return None
-    origin = origin_of(match.node)
     source = site.relative(match.event.source) if match.event is not None and match.event.source else ""
-    said = "healed by giving it torch's value" if match.heals else "no value of torch's was found for it"
+    if match.lost is not None:
+        return _of_lost(site, match)
+    origin = origin_of(match.node)
+    label = f"{label_of(match.node)} ({match.node.op_type})"
+    said = "healed by giving it torch's value" if match.heals else "no value alone heals the output"
+    if match.event is None:
+        said = "no value of torch's was found for it"
     among = f", one of {match.between} nodes that values do not tell apart" if match.between > 1 else ""
-    how = (
-        f"born at {label_of(match.node)} ({match.node.op_type}){among}: the values before it are "
-        f"torch's; {said}; paired by value: a guess"
-    )
+    op = match.event.op if match.event is not None else ""
+    beside = f"torch's {op}, which read the same, gives something else; " if match.is_sure else ""
+    guess = "" if match.is_sure else ": a guess"
+    how = f"born at {label}{among}: the values before it are torch's; {beside}{said}; paired by value{guess}"
     return Located(
-        match.node.op_type, label_of(match.node), "", origin.module, origin.stack, source, how, True, part=match.part
+        match.node.op_type,
+        label_of(match.node),
+        "",
+        origin.module,
+        origin.stack,
+        source,
+        how,
+        is_guess=not match.is_sure,
+        part=match.part,
     )
+
+
+def _of_lost(site: Site, match: Any) -> Located:
+    """Return the place of an operator of torch's for which the model has no node: a lost write, a dropped step."""
+    from fuzzparity.blame.families import family, short_name
+    from fuzzparity.blame.localize import Located, label_of
+    from fuzzparity.blame.origins import origin_of
+
+    lost = match.lost
+    source = site.relative(lost.source) if lost.source else ""
+    reader = f"{label_of(match.node)} ({match.node.op_type})"
+    how = f"born at {source}: no node of the model stands for torch's {lost.op}, and {reader} reads what it should have"
+    how = f"{how} changed; paired by value: a guess"
+    op = next(iter(family(lost.op)), short_name(lost.op).capitalize())
+    return Located(op, "", "", origin_of(match.node).module, "", source, how, True)
 
 
 def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from fuzzparity.case import Array, Case, is_float
-from fuzzparity.explain.locating import Site, located
+from fuzzparity.explain.locating import located
 from fuzzparity.explain.pairing import map_of, matching, pair_alone
 from fuzzparity.explain.programs import onnx_values, program_of
 from fuzzparity.explain.records import TwinSpec
+from fuzzparity.explain.site import Site
 from fuzzparity.finding import Bucket
 from fuzzparity.oracle.compare import Allowance, compare
 from fuzzparity.oracle.policy import DEFAULTS

@@ -18,12 +18,13 @@ from torch.fx import GraphModule, Interpreter, Node
 
 from fuzzparity.case import Array, Case
 from fuzzparity.sides.build import PROGRAM_FILE
+from fuzzparity.sides.eager import steps_of
 from fuzzparity.sides.exporting import dynamo_program
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.quiet import quietly
 from fuzzparity.sides.shapes import asked_dims, other_sample
 from fuzzparity.sides.tensors import to_array, to_tensor
-from fuzzparity.values import Place, Scope
+from fuzzparity.values import Event, Place, Scope
 
 _CHECKS = ("_assert", "sym_constrain", "_guard")  # refuse what lies outside of the captured range: ONNX keeps none
 _DRAWS = 16  # of one-ulp changes, as evidence takes them (DESIGN, Verdict)
@@ -122,6 +123,18 @@ class Program:
                 return None
         return to_array(exact), to_array(move)
 
+    def steps_of(self, name: str) -> list[Event]:
+        """Return what torch itself runs for a node of the main graph, step by step; nothing where that fails."""
+        runner = self._runner
+        node = runner.nodes.get(name) if runner is not None else None
+        if runner is None or node is None or node.op != "call_function":
+            return []
+        tensors = runner.tensors
+        try:
+            return steps_of(lambda: _call(node, tensors, lambda tensor: tensor, widens=False))
+        except Exception:  # whatever an operator says
+            return []
+
 
 def _user_outputs(signature: Any) -> Sequence[Any]:
     return [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
@@ -134,13 +147,15 @@ def _one_ulp(tensor: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return wide * (1 + steps * torch.finfo(tensor.dtype).eps)
 
 
-def _call(node: Node, values: Mapping[str, Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _call(
+    node: Node, values: Mapping[str, Any], change: Callable[[torch.Tensor], torch.Tensor], *, widens: bool = True
+) -> Any:
     def taken(argument: Node) -> Any:
         value = values[argument.name]
         return change(value) if isinstance(value, torch.Tensor) and value.dtype.is_floating_point else value
 
     def wide(value: Any) -> Any:
-        return torch.float64 if value in (torch.float32, torch.float16, torch.bfloat16) else value
+        return torch.float64 if widens and value in (torch.float32, torch.float16, torch.bfloat16) else value
 
     args = torch.fx.map_arg(node.args, taken)
     kwargs = {key: wide(value) for key, value in torch.fx.map_arg(node.kwargs, taken).items()}

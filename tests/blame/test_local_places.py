@@ -11,10 +11,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from fuzzparity import Ort, Target
+from fuzzparity.blame.by_value import locate_by_values
 from fuzzparity.blame.capturing import left_at
 from fuzzparity.blame.fused import guilty_rewrite, nodes_named, rewrites
 from fuzzparity.blame.inner import guilty_inside
-from fuzzparity.blame.matching import locate_by_values
 from fuzzparity.blame.origins import origin_of
 from fuzzparity.blame.reference import intermediate_values
 from fuzzparity.blame.subgraphs import substituted

@@ -1,0 +1,279 @@
+"""By value: where a graph leaves torch, told by what values hold, for files that do not say where they come from.
+
+The idea: a node's counterpart is the operator of torch's that is of its kind and read the same numbers. Where such a
+pair gives different numbers and torch's, put in the node's place, heal the output, the node alone is at fault. Numbers
+that are the same by chance, as in a minimized input full of zeros, pair nothing without such support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from fuzzparity.blame.cut import Part
+from fuzzparity.blame.families import MOVING, is_akin, main_place
+from fuzzparity.blame.matching import are_same
+from fuzzparity.blame.subgraphs import View, constant_of, needs_of
+from fuzzparity.case import Array, is_float
+from fuzzparity.values import Event
+
+_MOST_TRIES = 120  # substitutions; each is a session of the whole model
+_TELLING = 4  # different numbers that a float value must hold to pair by them alone; an integer one four times as many
+
+Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Hold the node at fault, and what torch ran in its place.
+
+    `between`: how many nodes are not told apart. `heals`: torch's value in its place gives torch's output. `is_sure`:
+    its counterpart is of its kind and read the same numbers. `lost`: an operator of torch's that no node stands for;
+    the node is then the one that reads what this should have changed.
+    """
+
+    node: onnx.NodeProto
+    event: Event | None
+    between: int
+    heals: bool
+    part: Part | None = None  # the nodes between what agrees and what heals, with torch's value of the latter
+    is_sure: bool = False
+    lost: Event | None = None
+
+
+def locate_by_values(
+    model: onnx.ModelProto,
+    values: Mapping[str, Any],
+    feeds: Mapping[str, Array],
+    events: Sequence[Event],
+    outputs: Sequence[str],
+    heals: Heals,
+) -> Match | None:
+    """Return the first place at which the graph leaves torch's values; None where nothing can be said."""
+    known = {name: np.asarray(value) for name, value in values.items() if isinstance(value, (np.ndarray, np.generic))}
+    return locate_in(View(model, model.graph), {**known, **feeds}, feeds, events, outputs, heals)
+
+
+def locate_in(
+    view: View,
+    values: Mapping[str, Array],
+    feeds: Collection[str],
+    events: Sequence[Event],
+    outputs: Sequence[str],
+    heals: Heals,
+) -> Match | None:
+    """Return the first place at which one graph, whose `values` are known, leaves torch's values."""
+    book = _Book(view, values, feeds, events)
+    behind = book.behind(outputs)
+    for pair in sorted(_pairs(book, behind), key=lambda pair: pair.rank)[:_MOST_TRIES]:
+        if heals(pair.name, pair.value):
+            return _match(book, pair, True)
+    # no value alone heals: of several faults, the first node that gives other numbers than its counterpart
+    own = next((pair for pair in _pairs(book, behind) if pair.is_strict), None)
+    if own is not None:
+        return _match(book, own, False)
+    if not behind:
+        return None
+    nodes = [view.makers[name] for name in behind]
+    return Match(nodes[main_place("", [node.op_type for node in nodes])], None, len(behind), False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Hold a value of the file and one of torch's that may be its right one."""
+
+    name: str
+    event: Event
+    value: Array
+    is_strict: bool  # of one kind, and all that the node reads the operator read too
+    rank: tuple[int, int, int, int]
+
+
+def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
+    """Yield what may stand for each value behind those that agree, in the graph's order."""
+    for name in behind:
+        value = book.values.get(name)
+        if value is None:
+            continue
+        node = book.view.makers[name]
+        read = book.reads(node)
+        region = [one for one in book.behind([name]) if one != name]
+        sources = [book.values[one] for one in book.given_to([*region, name]) if one in book.values]
+        for event in book.events:
+            if id(event) in book.taken:
+                continue
+            for array in event.outputs:
+                if not _could_be(value, array):
+                    continue
+                akin = is_akin(event.op, node.op_type)
+                shares = any(book.is_among(one, sources) for one in event.inputs)
+                is_strict = akin and not region and bool(read) and all(book.is_among(one, event.inputs) for one in read)
+                support = 0 if is_strict else 1 if akin and shares else 2 if akin or shares else 3
+                exact = array.reshape(value.shape) if array.size == value.size else array
+                same_size = int(array.size != value.size)
+                rank = (support, same_size, book.view.order[name], int(event.is_inner))
+                yield _Pair(name, event, exact.astype(value.dtype), is_strict, rank)
+
+
+def _match(book: _Book, pair: _Pair, heals: bool) -> Match:
+    region = book.behind([pair.name])
+    nodes = [book.view.makers[name] for name in region]
+    lost = book.lost(nodes[-1], pair.event) if heals and len(nodes) == 1 else None
+    node = nodes[main_place(pair.event.op, [one.op_type for one in nodes])]
+    part = None if lost is not None else _part(book, pair.name, pair.value)
+    is_sure = heals and pair.is_strict and lost is None
+    return Match(node, pair.event, len(region), heals, part, is_sure, lost)
+
+
+def _part(book: _Book, name: str, value: Array) -> Part | None:
+    """Return the nodes that lead from values that agree with torch's to one that torch has otherwise."""
+    view = book.view
+    found = view.between([name], book.right | (book.values.keys() - view.makers.keys()))
+    if found is None or not found[0]:
+        return None
+    feeds = {one: book.values[one] for one in found[1] if one in book.values and one not in view.constants}
+    return Part(view.model_of(found[0], feeds, [name]), feeds, (name,), {name: value}, len(found[0]))
+
+
+@dataclass
+class _Book:
+    """Know which values of a graph are torch's.
+
+    `right`: values that torch had, by more than chance. `taken`: events, by id, that such values stand for.
+    """
+
+    view: View
+    values: Mapping[str, Array]
+    feeds: Collection[str]
+    events: Sequence[Event]
+    right: set[str] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
+    _pairs: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Walk the graph once."""
+        by_size: dict[tuple[int, str], list[tuple[int, Array]]] = {}
+        for place, event in enumerate(self.events):
+            for array in event.outputs:
+                by_size.setdefault((array.size, array.dtype.kind), []).append((place, array))
+        for node in self.view.graph.node:
+            for name in node.output:
+                value = self.values.get(name)
+                if value is None or constant_of(node) is not None:
+                    continue
+                alike = by_size.get((value.size, value.dtype.kind), ())
+                if self._moves(node, value):
+                    self.right.add(name)
+                    continue
+                same = [self.events[place] for place, one in alike if self.same(value, one)]
+                if any(self._supports(node, value, event) for event in same):
+                    self.right.add(name)
+                    is_telling = _is_telling(value)
+                    self.taken.update(id(event) for event in same if is_telling or is_akin(event.op, node.op_type))
+
+    def _supports(self, node: onnx.NodeProto, value: Array, event: Event) -> bool:
+        """Tell whether it is no chance that a node gives what an operator of torch's gave."""
+        if is_akin(event.op, node.op_type):
+            return True
+        read = self.reads(node)
+        if any(self.is_among(one, event.inputs) for one in read if one.size > 1 or is_float(one.dtype)):
+            return True
+        return _is_telling(value)
+
+    def _moves(self, node: onnx.NodeProto, value: Array) -> bool:
+        """Tell whether a node hands on right numbers in another form."""
+        if node.op_type not in (*MOVING, "Expand") or not node.input:
+            return False
+        given = self.values.get(node.input[0])
+        is_right = node.input[0] in self.right or node.input[0] in self.feeds
+        if not is_right or given is None or given.size != value.size:
+            return False
+        if node.op_type == "Transpose":  # in another order: right unless torch moved the same numbers otherwise
+            akin = [event for event in self.events if is_akin(event.op, "Transpose")]
+            return not any(self.is_among(given, event.inputs) for event in akin)
+        return self.same(given, value) or bool((given.reshape(-1).astype(value.dtype) == value.reshape(-1)).all())
+
+    def same(self, one: Array, other: Array) -> bool:
+        """Tell whether two values hold the same numbers; each pair is looked at once."""
+        if one.size != other.size or one.dtype.kind != other.dtype.kind:
+            return False
+        key = (id(one), id(other))
+        if key not in self._pairs:
+            self._pairs[key] = one is other or are_same(one, other)
+        return self._pairs[key]
+
+    def is_among(self, array: Array, others: Sequence[Array]) -> bool:
+        """Tell whether one of some values holds the same numbers."""
+        return any(self.same(array, one) for one in others)
+
+    def reads(self, node: onnx.NodeProto) -> list[Array]:
+        """Return the values that a node reads, constants aside."""
+        names = [name for name in needs_of(node) if name not in self.view.constants]
+        return [self.values[name] for name in names if name in self.values]
+
+    def behind(self, outputs: Sequence[str]) -> list[str]:
+        """Return the values between those that agree and the outputs, in the graph's order."""
+        found: set[str] = set()
+        first = {name for name in outputs if name in self.view.makers}
+        asked = list(first)
+        while asked:
+            name = asked.pop()
+            if name in found or name in self.feeds or name in self.view.constants or name not in self.view.makers:
+                continue
+            if name in self.right and name not in first:
+                continue
+            found.add(name)
+            asked += needs_of(self.view.makers[name])
+        return sorted(found, key=lambda name: self.view.order[name])
+
+    def given_to(self, names: Sequence[str]) -> list[str]:
+        """Return what the nodes that make some values read from outside of them, constants aside."""
+        inside = set(names)
+        needed = [need for name in names for need in needs_of(self.view.makers[name])]
+        return [need for need in dict.fromkeys(needed) if need not in inside and need not in self.view.constants]
+
+    def lost(self, node: onnx.NodeProto, event: Event) -> Event | None:
+        """Return torch's operator that changed what its counterpart read, where the node reads it unchanged."""
+        if not is_akin(event.op, node.op_type):
+            return None
+        own = list(self.values.values())
+        for array in event.inputs:
+            if self.is_among(array, own):
+                continue
+            made = [one for one in self.events if any(array is output for output in one.outputs)]
+            changed = made[-1:] or self._written_before(event)
+            read = self.reads(node)
+            if changed and any(self.is_among(one, self._before(changed[0])) for one in read):
+                return changed[0]
+        return None
+
+    def _written_before(self, event: Event) -> list[Event]:
+        """Return the last operator before an event that wrote in place."""
+        place = next(place for place, one in enumerate(self.events) if one is event)
+        return [one for one in self.events[:place] if _writes(one.op)][-1:]
+
+    def _before(self, event: Event) -> list[Array]:
+        """Return what an operator read; of one that wrote in place, all that torch had until then."""
+        if not _writes(event.op):
+            return list(event.inputs)
+        place = next(place for place, one in enumerate(self.events) if one is event)
+        return [array for one in self.events[:place] for array in one.outputs]
+
+
+def _writes(op: str) -> bool:
+    parts = op.split(".")
+    return len(parts) > 1 and parts[1].endswith("_") and not parts[1].endswith("__")
+
+
+def _could_be(value: Array, array: Array) -> bool:
+    return value.dtype.kind == array.dtype.kind and (value.size == array.size or value.ndim == array.ndim)
+
+
+def _is_telling(value: Array) -> bool:
+    """Tell whether a value holds enough different numbers that no other value is likely to hold them too."""
+    least = _TELLING if is_float(value.dtype) else 4 * _TELLING
+    return value.size >= least and len(np.unique(value.astype(np.float64))) >= least

@@ -20,6 +20,7 @@ ONE_ULP = "one ulp"
 EPS_OF_MAXIMUM = "eps of maximum"
 ROUNDED = "rounded"
 RAMP = "ramp"
+AMPLIFIED = "amplified"  # the input tests at several times their size: what decisions are weighed by
 _STREAMS = {ONE_ULP: 1, EPS_OF_MAXIMUM: 2, RAMP: 3}
 
 Wide = npt.NDArray[np.float64]
@@ -55,6 +56,26 @@ def eps_of_maximum(case: Case, draw: int, working_dtype: str, amplitude: float =
         return x + amplitude * size * rng.uniform(-1.0, 1.0, x.shape)
 
     return _perturb(case, generator(case, EPS_OF_MAXIMUM, draw), change)
+
+
+def in_step(case: Case, working_dtype: str, amplitude: float) -> Iterator[Case]:
+    """Yield cases whose values all move together: by ulps away from zero and towards it, then all up and all down.
+
+    A sum over many values hardly moves where each goes its own way, while its roundings may all lie on one side.
+    """
+    for sign in (1.0, -1.0):
+
+        def scaled(name: str, x: Wide, dtype: str, rng: np.random.Generator, sign: float = sign) -> Wide:
+            return x + sign * amplitude * np.copysign(ulp(x, dtype), x)
+
+        yield _perturb(case, generator(case, ONE_ULP, 0), scaled)
+    for sign in (1.0, -1.0):
+
+        def shifted(name: str, x: Wide, dtype: str, rng: np.random.Generator, sign: float = sign) -> Wide:
+            size = precision(coarser(dtype, working_dtype)).eps * largest_finite(np.abs(x))
+            return x + sign * amplitude * size
+
+        yield _perturb(case, generator(case, EPS_OF_MAXIMUM, 0), shifted)
 
 
 def ramps(case: Case, zero_size: float) -> Iterator[Case]:

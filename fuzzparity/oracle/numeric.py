@@ -14,7 +14,7 @@ import numpy as np
 from fuzzparity.case import Array
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_float64, largest_finite
-from fuzzparity.oracle.draws import RAMP
+from fuzzparity.oracle.draws import AMPLIFIED, RAMP
 from fuzzparity.oracle.question import MOVES, Answer, Flags, Question, Wide, difference
 from fuzzparity.oracle.spread import Spread
 from fuzzparity.oracle.weighing import ELSEWHERE, OUT_OF_RANGE, Weighing
@@ -48,6 +48,7 @@ class NumericWeighing(Weighing):
         self.is_two_valued = np.ones(self.at.shape, dtype=np.bool_)
         self.order_torch = np.zeros(self.at.shape, dtype=np.bool_)  # a ramp gave the side's answer
         self.order_ort = self.order_torch.copy()
+        self.step_torch, self.step_ort = self.order_torch.copy(), self.order_torch.copy()  # an amplified draw did
         self.was_torch, self.was_ort = False, False  # one draw gave all of a side's answer
         self._judge_clusters(self.exact)
 
@@ -101,7 +102,8 @@ class NumericWeighing(Weighing):
         """Return where torch and where ORT are far; what a ramp gave is right for an order nobody can tell apart."""
         torch_far, ort_far = self._beyond()
         by_order = self.order_ort & ort_far
-        return torch_far & ~self.order_torch & ~by_order, ort_far & ~self.order_ort
+        torch_far, ort_far = torch_far & ~self.order_torch & ~by_order, ort_far & ~self.order_ort
+        return torch_far & ~self.step_torch, ort_far & ~self.step_ort
 
     def _beyond(self) -> tuple[Flags, Flags]:
         return ~self._near(self.torch, self.exact), ~self._near(self.ort, self.exact)
@@ -115,6 +117,12 @@ class NumericWeighing(Weighing):
             reached_torch, reached_ort = self._reached(values)
             self.order_torch |= reached_torch
             self.order_ort |= reached_ort
+            return
+        if test == AMPLIFIED:
+            # the sides lie too far apart for rounding: what carries the exact answer over is a threshold between them
+            reached_torch, reached_ort = self._reached(values)
+            self.step_torch |= reached_torch & self._is_steep()
+            self.step_ort |= reached_ort & self._is_steep()
             return
         self.spread.take(whole, change)
         move = difference(values, self.exact)
@@ -133,7 +141,15 @@ class NumericWeighing(Weighing):
     @property
     def may_jump(self) -> bool:
         """Tell whether the sides are so far apart that another order of equal values is worth a look."""
-        return bool((difference(self.torch, self.ort) > JUMP * self.allowed).any()) and not self.was_ort
+        return bool(self._is_steep().any()) and not self.was_ort
+
+    @property
+    def may_step(self) -> bool:
+        """Tell whether the sides are so far apart that they may stand on the two sides of a threshold."""
+        return bool(self._is_steep().any())
+
+    def _is_steep(self) -> Flags:
+        return difference(self.torch, self.ort) > JUMP * self.allowed
 
     def answer(self, count: int) -> Answer:
         """Return the answer after all draws."""
@@ -152,7 +168,7 @@ class NumericWeighing(Weighing):
             return Answer(Grade.INHERENT, replace(evidence, note=OUT_OF_RANGE), blame="precision")
         if not far:
             jumps = bool((self.is_two_valued & (self.move > self.allowed)).all())
-            if self.is_by_order or jumps or (self.was_torch and self.was_ort):
+            if self.is_by_order or self.is_by_step or jumps or (self.was_torch and self.was_ort):
                 return Answer(Grade.TIE, evidence, blame="none")
             return Answer(Grade.INHERENT, self._with_tolerance(evidence), blame="none")
         side = far[0] if len(far) == 1 else ""
@@ -172,6 +188,12 @@ class NumericWeighing(Weighing):
             return True
         accepted = self.question.material.at(np.abs(self.torch), 0.0)
         return bool((difference(self.torch, self.ort) > accepted)[far].any())
+
+    @property
+    def is_by_step(self) -> bool:
+        """Tell whether larger draws gave the answer of a side that is far otherwise."""
+        torch_far, ort_far = self._beyond()
+        return bool(((self.step_torch & torch_far) | (self.step_ort & ort_far)).any())
 
     @property
     def is_by_order(self) -> bool:

@@ -52,6 +52,11 @@ class Weighing:
         """Tell whether a settled answer may be an order of equal values rather than rounding."""
         return False
 
+    @property
+    def may_step(self) -> bool:
+        """Tell whether the answer may lie on one side of a threshold, which is weighed by larger draws."""
+        return self.is_decision
+
     def set_overflow(self, overflows: bool, *, is_extreme: bool) -> None:
         """Learn whether torch's own formulation comes near the largest float.
 

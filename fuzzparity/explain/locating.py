@@ -326,6 +326,7 @@ def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -
         source,
         how,
         is_guess=not match.is_sure,
+        is_shown=match.heals,
         part=match.part,
     )
 

@@ -90,7 +90,9 @@ class Contract:
     """Describe every input of a target, and what the model's own text suggests to try.
 
     `sizes`: dims worth trying (ends of narrowed export ranges and their neighbours, kernel sizes, ...). `constants`:
-    numbers that stand in the graph (thresholds, scales). Both are goals for the search, never limits. `batch`: the
+    numbers that stand in the module's own code and in the graph (thresholds, scales). `periods`: dims matter modulo
+    these; `factors`: dims are multiplied by these; `steps`: values are rounded to multiples of these (quantizers).
+    All are goals for the search, never limits. `batch`: the
     symbol of the dim along which rows are said or thought to be independent; "" when there is none. `equal_reasons`:
     symbol and why the graph has all its dims equal, where they are called by different names there. `derived`: dims
     that follow from others.
@@ -103,6 +105,9 @@ class Contract:
     hints: tuple[Hint, ...] = ()
     equal_reasons: tuple[tuple[str, str], ...] = ()
     derived: tuple[Derived, ...] = ()
+    periods: tuple[int, ...] = ()
+    factors: tuple[float, ...] = ()
+    steps: tuple[float, ...] = ()
 
     def input(self, name: str) -> InputContract:
         """Return the contract of one input; KeyError when there is none."""

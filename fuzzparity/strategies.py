@@ -17,7 +17,8 @@ import numpy as np
 from fuzzparity.case import Array, Case
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.contract import Valid, breach
-from fuzzparity.generate.mutators import fresh_values, region_of
+from fuzzparity.generate.moves import region_of
+from fuzzparity.generate.mutators import fresh_values
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import shapes_for

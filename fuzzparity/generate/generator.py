@@ -19,7 +19,8 @@ from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.contract import Valid, breach
-from fuzzparity.generate.mutators import Mutator, mutators_for, region_of
+from fuzzparity.generate.moves import Mutator, region_of
+from fuzzparity.generate.mutators import mutators_for
 from fuzzparity.generate.pool import Entry, Pool
 from fuzzparity.generate.relations import Rule
 from fuzzparity.generate.rng import Rng

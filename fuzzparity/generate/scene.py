@@ -57,9 +57,13 @@ class Scene:
                 contract.sizes,
                 contract.constants,
                 [sizes_of(self.axes, seed)[axis.symbol] for seed in self.seeds],
+                contract.periods,
+                contract.factors,
             )
             for axis in self.axes
         }
+        # a number of the code that is no divisor there may be one in a function that it is handed to
+        self.periods = tuple(dict.fromkeys((*contract.periods, *(n for n in contract.sizes[:8] if 2 < n <= 512))))
         self._refused: dict[tuple[str, int], int] = {}
         self._accepted: set[tuple[str, int]] = set()
         self.relations = SizeRelations([axis.symbol for axis in self.axes])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from fuzzparity.contract import Contract
 
 _CLASSIC_SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 257, 1000, 1024)
 _MAX_DRIFT_LENGTH = 4096
-_MAX_MENU = 96  # sizes kept for one axis
+_MAX_MENU = 128  # sizes kept for one axis
+_CODE_SIZES = 20  # of those that model and code name, with neighbours, in a menu
+_CODE_PERIODS = 6
+_LANDING = 8 * 2.0**-23  # how close to a whole number a product is within float32's rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,19 @@ def axes_of(contract: Contract) -> tuple[Axis, ...]:
     return tuple(axes.values())
 
 
-def size_menu(axis: Axis, sizes: Sequence[int], constants: Sequence[float], seed_sizes: Sequence[int]) -> list[int]:
+def size_menu(
+    axis: Axis,
+    sizes: Sequence[int],
+    constants: Sequence[float],
+    seed_sizes: Sequence[int],
+    periods: Sequence[int] = (),
+    factors: Sequence[float] = (),
+) -> list[int]:
     """Return sizes worth trying on an axis, all admitted, most telling first.
 
     Ends of the bounds and the graph's sizes with their neighbours, 0 to 3, the seeds' sizes with neighbours, halves
-    and doubles, odd, prime and power-of-two sizes, and lengths at which a constant of the graph rounds differently.
+    and doubles, odd, prime and power-of-two sizes, lengths at which a constant of the graph rounds differently or a
+    factor of the code lands on a whole number, and multiples of periods with their neighbours.
     """
     own = list(dict.fromkeys((axis.size, *seed_sizes)))[:8]
     wishes = [0, 1, 2, 3]
@@ -79,8 +91,11 @@ def size_menu(axis: Axis, sizes: Sequence[int], constants: Sequence[float], seed
     for end in (axis.low, axis.high):
         if end is not None:
             wishes += [end, end + axis.multiple_of, end - axis.multiple_of]
-    for size in sizes[:16]:
+    for period in periods[:_CODE_PERIODS]:
+        wishes += [period, 2 * period, 2 * period + 1, 3 * period - 1]
+    for size in sizes[:_CODE_SIZES]:
         wishes += [size, size + 1, size - 1, size + 2]
+    wishes += landing_lengths(factors)
     wishes += drifting_lengths(constants)
     for size in own:
         wishes += [size // 2, size + 2, size * 3, size * 4 + 1, *own]
@@ -89,6 +104,26 @@ def size_menu(axis: Axis, sizes: Sequence[int], constants: Sequence[float], seed
         wishes = [near for wish in wishes for near in (wish, wish * axis.multiple_of)]
     admitted = dict.fromkeys(axis.nearest(max(wish, 0)) for wish in wishes)
     return [size for size in admitted if axis.admits(size)][:_MAX_MENU]
+
+
+def landing_lengths(factors: Sequence[float]) -> list[int]:
+    """Return lengths n for which n * factor is a whole number, but for rounding, or is rounded to another one."""
+    found: list[int] = []
+    lengths = np.arange(1, _MAX_DRIFT_LENGTH + 1)
+    for factor in factors[:8]:
+        if not 1e-3 < abs(factor) < 1e3:
+            continue
+        exact = Fraction(repr(float(factor)))
+        products = lengths * float(factor)
+        if exact.denominator < 1 << 40:  # a decimal that someone wrote; others are reciprocals, known as floats only
+            floors = np.array([n * exact.numerator // exact.denominator for n in range(1, _MAX_DRIFT_LENGTH + 1)])
+            other = (np.floor(products) != floors) | (
+                np.floor(lengths.astype(np.float32) * np.float32(factor)).astype(np.float64) != floors
+            )
+            found += [int(n) for n in lengths[other][:6]]
+        landing = lengths[np.abs(products - np.round(products)) <= _LANDING * np.abs(products)]
+        found += [int(n) for n in landing[:4]]
+    return list(dict.fromkeys(found))[:32]
 
 
 def drifting_lengths(constants: Sequence[float]) -> list[int]:

@@ -13,7 +13,9 @@ from itertools import combinations, islice, product
 from fuzzparity.case import Array
 from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.dtypes import filled
+from fuzzparity.generate.resizing import swapped
 from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.shapes import Axis
 from fuzzparity.generate.values import Fill
 
 Build = Callable[[list[Array]], list[Array] | None]
@@ -21,6 +23,8 @@ MAX_STEPS = 4096
 _MAX_PAIRS = 24
 _MAX_GROWTH = 16  # times the largest seed, that a shape of the sweep may cost; growth to the cap comes later
 _MIN_ELEMENTS = 1 << 16
+_MAX_AXIS_PAIRS = 6
+_RATIOS = (10, 32, 3, 100)
 _INTEGER_PAIRS = ((None, -1), (None, 0), (-1, None), ("max", -1), (-7, 2), (7, -2), (0, 0), ("max", "max"), (2, 10))
 _FLOAT_PAIRS = ((25, 15), (15, 25), (-25, 25), (30, -30), (19, 19), (-20, -20), (10, 30))
 _ZERO_PAIRS = ((0.0, -1.0), (-0.0, -1.0), (-1.0, 0.0), (0.0, 0.0), (1.0, 0.0), (-0.0, 1.0))
@@ -91,14 +95,32 @@ def _single_shapes(scene: Scene) -> Iterator[Step]:
 def _joint_shapes(scene: Scene) -> Iterator[Step]:
     if len(scene.axes) < 2:
         return
+    pairs = list(islice(combinations(scene.axes, 2), _MAX_AXIS_PAIRS))
+    for first, second in pairs:
+        yield Step((f"sizes of {first.symbol} and {second.symbol} swapped",), _swapping(scene, first, second))
+    for stretched in zip(*(_stretched(scene, *pair) for pair in pairs), strict=False):
+        yield from stretched
     groups = {tuple(axis.symbol for axis in scene.axes if axis.size == size) for size in {a.size for a in scene.axes}}
     groups.add(tuple(axis.symbol for axis in scene.axes))
     for group in sorted(group for group in groups if len(group) > 1):
         for size in scene.menus[group[0]][:48]:
             yield _resizing(scene, {axis.symbol: axis.nearest(size) for axis in scene.axes if axis.symbol in group})
-    for first, second in islice(combinations(scene.axes, 2), 6):
+    for first, second in pairs:
         for a, b in product(scene.menus[first.symbol][:8], scene.menus[second.symbol][:8]):
             yield _resizing(scene, {first.symbol: a, second.symbol: b})
+
+
+def _stretched(scene: Scene, first: Axis, second: Axis) -> Iterator[Step]:
+    """Yield extreme aspect ratios of two axes: about as many elements, at a few proportions, either way round."""
+    area = max(1, first.size * second.size)
+    for ratio in _RATIOS:
+        short = max(1, round((area / ratio) ** 0.5))
+        for a, b in ((short, short * ratio), (short * ratio, short)):
+            yield _resizing(scene, {first.symbol: first.nearest(a), second.symbol: second.nearest(b)})
+
+
+def _swapping(scene: Scene, first: Axis, second: Axis) -> Build:
+    return lambda arrays: swapped(scene, arrays, first, second)
 
 
 def _resizing(scene: Scene, wanted: dict[str, int]) -> Step:

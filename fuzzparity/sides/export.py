@@ -28,6 +28,7 @@ from fuzzparity.sides.graph import read_graph
 from fuzzparity.sides.guard import StateGuard
 from fuzzparity.sides.lint import lint
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.mining import mined
 from fuzzparity.sides.onnx_files import given_onnx, keep_outputs
 from fuzzparity.sides.ort_side import check_ort
 from fuzzparity.sides.shapes import AskedDims, asked_dims, static_dims
@@ -143,7 +144,7 @@ def _facts(
     target = loaded.target
     tolerances = _tolerance_outputs(target, outputs)
     graph = read_graph(exported.model)
-    contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given")
+    contract = contract_of(target, loaded.seed, graph, asked, exported.origin == "given", mined(loaded.module))
     require_carry(loaded, outputs, conduct, contract)
     static, is_given = static_dims(asked, contract), exported.origin == "given"
     notes = [*exported.notes, *(item.text for item in lint(target, loaded.module, exported.model, is_given=is_given))]

@@ -7,8 +7,7 @@ answer is read from the tables, so that a large graph costs linear time and a br
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,15 +17,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helpe
 
 from fuzzparity.case import Array
 from fuzzparity.sides.implied import Implied, implied
-
-SMALL = 64  # elements of a constant that is read value by value
-MAX_CONSTANTS = 64
-MAX_SIZES = 48
-SIZE_RANGE = range(2, 4097)  # integers that may be a length
+from fuzzparity.sides.numbers import MAX_SIZES, SMALL, constants_of, factors_of, periods_of, sizes_of, steps_of
 
 _PASSES = frozenset({"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Transpose", "Flatten"})
 _AXIS_INDEXED = frozenset({"Gather", "GatherElements", "ScatterElements", "Scatter"})
-_SIZE_ATTRIBUTES = ("kernel_shape", "strides", "dilations", "split", "output_shape", "blocksize", "hidden_size")
 _FLOATS = {  # from most to least precise, by unit roundoff: bfloat16 keeps 8 bits, float16 11
     TensorProto.DOUBLE: "float64",
     TensorProto.FLOAT: "float32",
@@ -34,7 +28,6 @@ _FLOATS = {  # from most to least precise, by unit roundoff: bfloat16 keeps 8 bi
     TensorProto.BFLOAT16: "bfloat16",
 }
 _PRECISION = tuple(_FLOATS.values())
-_RANGE = re.compile(r"VR\[(-?\w+), (-?\w+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +54,9 @@ class GraphFacts:
     index_limits: dict[str, int | str] = field(default_factory=dict)
     constants: tuple[float, ...] = ()
     sizes: tuple[int, ...] = ()
+    periods: tuple[int, ...] = ()
+    factors: tuple[float, ...] = ()
+    steps: tuple[float, ...] = ()
     index_lows: dict[str, int] = field(default_factory=dict)
     index_reasons: dict[str, str] = field(default_factory=dict)
     implied: Implied = field(default_factory=Implied)
@@ -96,8 +92,11 @@ def read_graph(model: onnx.ModelProto) -> GraphFacts:
         opset=next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0),
         computing_dtype=_computing_dtype(tables),
         index_limits={name: found.limit for name, found in limits.items()},
-        constants=_constants(tables),
-        sizes=tuple(dict.fromkeys((*ends, *_sizes(model, tables))))[:MAX_SIZES],
+        constants=constants_of(tables),
+        sizes=tuple(dict.fromkeys((*ends, *sizes_of(model, tables))))[:MAX_SIZES],
+        periods=periods_of(tables),
+        factors=factors_of(tables),
+        steps=steps_of(tables),
         index_lows={name: found.low for name, found in limits.items() if found.low > 0},
         index_reasons={name: found.reason for name, found in limits.items()},
         implied=found,
@@ -303,40 +302,3 @@ def _limit(tables: _Tables, node: NodeProto) -> int | str | None:
 
 def _integer(node: NodeProto, name: str) -> int:
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), 0)
-
-
-def _constants(tables: _Tables) -> tuple[float, ...]:
-    """Return numbers that stand in the graph: scalars first, then attributes, then elements of small tensors."""
-    found: dict[float, None] = {}
-
-    def take(values: Iterable[float]) -> None:
-        found.update(dict.fromkeys(float(value) for value in values if math.isfinite(value)))
-
-    take(float(array.reshape(-1)[0]) for array in tables.small.values() if array.size == 1)
-    for node in tables.nodes:
-        for attribute in node.attribute:
-            take([attribute.f] if attribute.type == AttributeProto.FLOAT else attribute.floats[:SMALL])
-    for array in sorted(tables.small.values(), key=lambda array: array.size):
-        if len(found) < MAX_CONSTANTS:
-            take(array.reshape(-1).tolist())
-    return tuple(found)[:MAX_CONSTANTS]
-
-
-def _sizes(model: onnx.ModelProto, tables: _Tables) -> tuple[int, ...]:
-    """Return lengths worth trying: ends of exported ranges and their neighbours first, then kernels, then integers."""
-    found: dict[int, None] = {}
-    for entry in (*model.graph.metadata_props, *model.metadata_props):
-        if entry.key.endswith("range_constraints"):
-            for end in (end for pair in _RANGE.findall(entry.value) for end in pair if end.lstrip("-").isdigit()):
-                found.update(dict.fromkeys(n for n in (int(end) - 1, int(end), int(end) + 1) if n >= 0))
-    for node in tables.nodes:
-        for attribute in node.attribute:
-            if attribute.name in _SIZE_ATTRIBUTES:
-                values = attribute.ints or [attribute.i]
-                found.update(dict.fromkeys(int(n) for n in values if n in SIZE_RANGE))
-        if len(found) >= MAX_SIZES:
-            break
-    for array in tables.small.values():
-        if array.dtype.kind in "iu":
-            found.update(dict.fromkeys(int(n) for n in array.reshape(-1).tolist() if n in SIZE_RANGE))
-    return tuple(found)[:MAX_SIZES]

@@ -10,20 +10,31 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fuzzparity.case import Case
 from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.sides.graph import GraphFacts, GraphInput
+from fuzzparity.sides.mining import Mined
 from fuzzparity.sides.shapes import Asked, AskedDims
 from fuzzparity.target import Target
 
+_T = TypeVar("_T")
+_MOST_FROM_CODE = 12  # numbers that come before those of the graph
+_MOST_SIZES = 64
+_MOST_CONSTANTS = 80
+_MOST_PERIODS = 24
 _DERIVED = re.compile(r"(?:(?P<factor>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: *(?P<offset>[+-] *\d+))?")
 
 
-def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims, is_given: bool) -> Contract:
-    """Return the contract of every input, from the target's words and the graph's."""
+_NOTHING = Mined()
+
+
+def contract_of(
+    target: Target, seed: Case, graph: GraphFacts, asked: AskedDims, is_given: bool, code: Mined = _NOTHING
+) -> Contract:
+    """Return the contract of every input, from the target's words and the graph's; `code`: what its own code says."""
     paired = pair_inputs(list(seed.inputs), graph)
     if is_given:
         _require_fit(seed, paired)
@@ -59,13 +70,20 @@ def contract_of(target: Target, seed: Case, graph: GraphFacts, asked: AskedDims,
         )
     contract = Contract(
         tuple(inputs),
-        graph.sizes,
-        graph.constants,
+        _first_of(_MOST_SIZES, code.sizes[:_MOST_FROM_CODE], graph.sizes, code.sizes),
+        _first_of(_MOST_CONSTANTS, code.constants[:_MOST_FROM_CODE], graph.constants, code.constants),
         hints=_hints(paired, graph),
         equal_reasons=tuple(dict.fromkeys((symbols.of_param(one.first), one.why) for one in joined)),
+        periods=_first_of(_MOST_PERIODS, code.periods, graph.periods),
+        factors=_first_of(_MOST_PERIODS, code.factors, graph.factors),
+        steps=graph.steps,
     )
     contract = _with_derived(contract, symbols, paired)
     return dataclasses.replace(contract, batch=_batch(target, contract, asked))
+
+
+def _first_of(most: int, *parts: Sequence[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(value for part in parts for value in part))[:most]
 
 
 def _with_derived(contract: Contract, symbols: _Symbols, paired: Mapping[str, GraphInput | None]) -> Contract:

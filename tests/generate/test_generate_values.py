@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from fuzzparity.contract import Contract, Dim, InputContract
 from fuzzparity.generate.domain import domain_of
 from fuzzparity.generate.dtypes import cast, integer_ladder, traits_of
-from fuzzparity.generate.mutators import MUTATORS, region_of
+from fuzzparity.generate.moves import region_of
+from fuzzparity.generate.mutators import MUTATORS
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import axes_of, drifting_lengths, resized, size_menu

@@ -72,7 +72,7 @@ def test_plain_functions_methods_and_partial_calls_are_read() -> None:
     assert 12 in mined(Inner().forward).periods
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_programs_without_functions_are_read_by_their_text() -> None:
     scripted = torch.jit.script(Inner())
     traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Hardtanh(-3.5, 2.5)))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import ORT, TORCH, Execution
+from fuzzparity.explain.arms import TwinArms
 from fuzzparity.explain.records import REFEREE, TwinSpec
 from fuzzparity.generate.contract import breach
 from fuzzparity.oracle.judge import Oracle, Screening
@@ -76,6 +77,7 @@ class Twin:
         self.spec = spec
         self.announcer = announcer
         self.pair = pair
+        self.arms = TwinArms(pair, announcer, self._masked)
         self._referee: AnnouncedReferee | None = None
         self.where: Where | None = None
         if target.compare_where is not None:
@@ -104,12 +106,15 @@ class Twin:
         """Run the torch side, announced."""
         with self.announcer.at(TORCH):
             execution = self.pair.run_torch(case)
-        return execution if self.where is None else self.where.applied(case, execution)
+        return self._masked(case, execution)
 
     def run_ort(self, case: Case) -> Execution:
         """Run the ORT side, announced."""
         with self.announcer.at(ORT):
             execution = self.pair.run_ort(case)
+        return self._masked(case, execution)
+
+    def _masked(self, case: Case, execution: Execution) -> Execution:
         return execution if self.where is None else self.where.applied(case, execution)
 
     def run(self, case: Case, sequence: int = -1) -> tuple[Execution, Execution]:
@@ -134,7 +139,8 @@ class Twin:
         referee: AnnouncedReferee | MaskedReferee | None = self.referee
         if referee is not None and any_mask(expected.where):
             referee = MaskedReferee(referee, expected.where)
-        return self.oracle.judge(case, expected, actual, referee, second=second, relative=relative)
+        actual = self.arms.decided(case, actual)
+        return self.oracle.judge(case, expected, actual, referee, second=second, relative=relative, arms=self.arms)
 
     def realism(self, case: Case) -> Realism:
         """Say how close a case is to the seeds."""

@@ -17,6 +17,7 @@ import numpy as np
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.oracle import headlines
+from fuzzparity.oracle.branching import Arms, told_by_arms
 from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
 from fuzzparity.oracle.evidence import Referee, weigh
 from fuzzparity.oracle.figures import with_figures
@@ -130,8 +131,12 @@ class Oracle:
         *,
         second: tuple[Execution, Execution] | None = None,
         relative: bool = False,
+        arms: Arms | None = None,
     ) -> Judgement:
-        """Judge a case; `second` is a repetition of both executions, compared with the first ones bit by bit."""
+        """Judge a case; `second` is a repetition of both executions, compared with the first ones bit by bit.
+
+        `arms` answers whether the sides differ because they took different branches.
+        """
         unstable = list(self._unstable(expected, actual, second)) if second is not None else []
         screening = self.screen(expected, actual, relative=relative, case=case)
         realism = self.realism(case)
@@ -140,7 +145,8 @@ class Oracle:
         breach = self.breach(case)
         verdicts = list(unstable)
         if screening.is_suspicious and not any(v.grade is not Grade.NOTE or v.side == TORCH for v in unstable):
-            verdicts += self._judge_first(case, expected, actual, screening, referee, breach, realism)
+            found = self._judge_first(case, expected, actual, screening, referee, breach, realism)
+            verdicts += found if arms is None else self._by_arms(case, expected, actual, screening, found, arms)
         told = (self._names(expected), (expected, actual), second, self.policy.noise)
         verdicts = [with_figures(v, *told) for v in (map(_outside, verdicts) if breach else verdicts)]
         verdicts.sort(key=lambda v: (PRECEDENCE.index(v.kind), GRADES.index(v.grade)))
@@ -249,6 +255,25 @@ class Oracle:
         asked, is_wild = None if breach else referee, realism is Realism.WILD
         working = self.policy.computing_dtype
         return verdicts + list(self.meter.verdicts(case, screening.measures, expected, asked, working, is_wild=is_wild))
+
+    def _by_arms(
+        self,
+        case: Case,
+        expected: Execution,
+        actual: Execution,
+        screening: Screening,
+        verdicts: list[Verdict],
+        arms: Arms,
+    ) -> list[Verdict]:
+        """Replace the verdicts that different branches explain."""
+        if not (expected.is_ok and actual.is_ok and len(expected.outputs) == len(actual.outputs)):
+            return verdicts
+
+        def look(one: Execution, other: Execution) -> tuple[Comparison, ...]:
+            return self._screen(one, other, relative=screening.is_relative).comparisons
+
+        working, names = self.policy.computing_dtype, self._names(expected)
+        return told_by_arms(case, verdicts, names, expected, actual, arms, look, working)
 
     def _by_quality(self, case: Case) -> Answer:
         """Grade what is beyond a coarser twin's noise: on a case unlike the seeds nobody promised that noise."""

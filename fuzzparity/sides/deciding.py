@@ -10,10 +10,8 @@ program does in which those arms were burnt.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -30,7 +28,7 @@ from fuzzparity.decisions import (
     bucketed,
 )
 from fuzzparity.sides.conditions import Condition, Watched, compared_by, conditions_of
-from fuzzparity.sides.own_code import rank
+from fuzzparity.sides.own_code import rank, relative
 
 _CONVERSIONS = ("__bool__", "item", "__int__", "__float__", "__index__", "tolist")
 _COMPARISONS = ("__gt__", "__lt__", "__ge__", "__le__")
@@ -55,6 +53,7 @@ class Recorder:
     def __init__(self, module: Any, folder: str = "") -> None:
         """Find out whose files are the module's own; `folder`: the target's, from which sources are named."""
         self.path: tuple[Decision, ...] = ()
+        self.places: dict[str, tuple[str, int]] = {}  # source -> file and line
         self._rank = _own_rank(module)
         self._folder = folder
         self._codes: dict[CodeType, Watched | None] = {}
@@ -251,7 +250,8 @@ class Recorder:
         self._found.append(decision)
 
     def _source(self, file: str, line: int) -> str:
-        return f"{_named(file, self._folder)}:{line}"
+        self.places[source := f"{relative(file, self._folder)}:{line}"] = (file, line)
+        return source
 
 
 class _Follower:
@@ -394,18 +394,6 @@ class _Hooks:
 
 
 _HOOKS = _Hooks()
-
-
-@functools.cache
-def _named(file: str, folder: str) -> str:
-    """Return a file relative to the target's folder, else to where we are, else by its name alone."""
-    path = Path(file).resolve()
-    home = Path(folder).resolve() if folder else None
-    home = home.parent if home is not None and home.is_file() else home
-    for root in (home, Path.cwd()):
-        if root is not None and path.is_relative_to(root):
-            return str(path.relative_to(root))
-    return path.name
 
 
 def _own_rank(module: Any) -> int:

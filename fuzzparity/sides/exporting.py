@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx
@@ -40,6 +40,9 @@ from fuzzparity.target import Export
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER = {"dynamo": "torchscript", "torchscript": "dynamo"}
 _MOST_GUARDS = 10
+_AGAIN = "exported again from"  # how the note of another sample begins
+_NO_HELP = "that did not help"
+_NO_EXPORT = "that export failed"
 _MOST_PROGRAM_BYTES = 1 << 26  # a larger program costs more to keep than to export again now and then
 
 
@@ -97,13 +100,18 @@ def export_twin(
         return dataclasses.replace(first, notes=(*first.notes, fixed))
     sample = other_sample(asked, loaded.seed)
     shapes = ", ".join(f"{name}{list(shape)}" for name, shape in sample.shapes.items())
-    again = f"exported again from {shapes}, since {', '.join(lost)} came out static from the first seed"
+    again = f"{_AGAIN} {shapes}, since {', '.join(lost)} came out static from the first seed"
     second = _unpacked(loaded, alone(lambda: _attempt(loaded, asked, sample)))
     if isinstance(second, Refusal):  # the first export stands
-        return dataclasses.replace(first, notes=(*first.notes, f"{again}; that export failed: {second.said}"))
+        return dataclasses.replace(first, notes=(*first.notes, f"{again}; {_NO_EXPORT}: {second.said}"))
     if len(_lost(loaded, asked, second)) < len(lost):
         return dataclasses.replace(second, notes=(*second.notes, again))
-    return dataclasses.replace(first, notes=(*first.notes, f"{again}; that did not help"))
+    return dataclasses.replace(first, notes=(*first.notes, f"{again}; {_NO_HELP}"))
+
+
+def was_exported_again(notes: Sequence[str]) -> bool:
+    """Tell from the notes of a build whether it was exported from another sample than the first seed."""
+    return any(note.startswith(_AGAIN) and _NO_HELP not in note and _NO_EXPORT not in note for note in notes)
 
 
 def pasteable(export: Export) -> str:

@@ -71,6 +71,18 @@ def short(place: Place) -> str:
     return f"{Path(place[0]).name}:{place[1]}"
 
 
+@functools.cache
+def relative(file: str, folder: str) -> str:
+    """Return a file relative to the target's folder, else to where we are, else by its name alone."""
+    path = Path(file).resolve()
+    home = Path(folder).resolve() if folder else None
+    home = home.parent if home is not None and home.is_file() else home
+    for root in (home, Path.cwd()):
+        if root is not None and path.is_relative_to(root):
+            return str(path.relative_to(root))
+    return path.name
+
+
 def with_code(place: Place) -> str:
     """Return "net.py:7: `if x.sum() > 0:`", without the code where it cannot be read."""
     code = linecache.getline(*place).strip()

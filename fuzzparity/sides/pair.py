@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuzzparity.case import Case
 from fuzzparity.contract import TargetFacts
+from fuzzparity.decisions import Decision
 from fuzzparity.execution import Environment, Execution
+from fuzzparity.sides.branching import BranchingSide
+from fuzzparity.sides.deciding import Recorder, recorder_of
 from fuzzparity.sides.environment import environment
+from fuzzparity.sides.exporting import was_exported_again
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.ort_side import OrtSide, open_ort
 from fuzzparity.sides.referee import MANTISSA_BITS, Referee
 from fuzzparity.sides.referees import Referees
+from fuzzparity.sides.shapes import asked_dims, other_sample
 from fuzzparity.sides.torch_side import TorchSide
 from fuzzparity.target import Ort
 
@@ -29,6 +35,7 @@ class Pair:
         self.torch_side = TorchSide(loaded, facts.outputs)
         self.ort_side = ort_side
         self.environment: Environment = environment(ort, ort_side.providers, loaded.device)
+        self.branching = BranchingSide(model, ort, facts.contract, loaded.folder)
         self._loaded = loaded
         self._model = model
 
@@ -41,10 +48,41 @@ class Pair:
         return self.ort_side.run(case)
 
     @functools.cached_property
+    def sample_path(self) -> tuple[Decision, ...]:
+        """Return what torch decides on the sample that was exported."""
+        loaded = self._loaded
+        asked = asked_dims(loaded.target, loaded.seed)
+        is_other = was_exported_again(self.facts.build.notes)
+        return self.run_torch(other_sample(asked, loaded.seed) if is_other else loaded.seed).decisions
+
+    def exact_path(self, case: Case, draw: int | None = None) -> tuple[Decision, ...]:
+        """Return what the module decides in float64, with a `draw` under random rounding; empty where it cannot run."""
+        self._module_referee.recorder = self._exact_recorder
+        try:
+            return self._module_referee.path(case, draw)
+        finally:
+            self._module_referee.recorder = None
+
+    @functools.cached_property
+    def _exact_recorder(self) -> Recorder | None:
+        return recorder_of(self._loaded.module, self._loaded.folder)
+
+    def code_at(self, source: str) -> str:
+        """Return the text of a line that decided; "" where it is not known or the target is confidential."""
+        place = self.torch_side.places.get(source)
+        if place is None or self.facts.confidential:
+            return ""
+        return linecache.getline(*place).strip()[:100]
+
+    @functools.cached_property
+    def _module_referee(self) -> Referee:
+        return Referee(self._loaded, self.facts.build.computing_dtype)
+
+    @functools.cached_property
     def referee(self) -> Referees:
         """Return the float64 referee of this target, rounding to the build's computing dtype."""
         dtype = self.facts.build.computing_dtype
-        return Referees(Referee(self._loaded, dtype), lambda: self._file_referee(dtype))
+        return Referees(self._module_referee, lambda: self._file_referee(dtype))
 
     def _file_referee(self, dtype: str) -> FileReferee:
         """Return the referee that the build's file gives, without a vote where it disagrees with torch on the seed."""

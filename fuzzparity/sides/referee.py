@@ -20,7 +20,9 @@ import torch
 from torch.utils import _pytree
 
 from fuzzparity.case import Array, Case, is_float
+from fuzzparity.decisions import Decision
 from fuzzparity.sides.bounds import BoundMode
+from fuzzparity.sides.deciding import Recorder
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
 from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
@@ -40,6 +42,7 @@ class Referee:
 
     def __init__(self, loaded: LoadedTarget, working_dtype: str = "float32") -> None:
         self.missing = ""
+        self.recorder: Recorder | None = None  # of whoever wants to know what it decides
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
         self._dtype: torch.dtype = getattr(torch, working_dtype) if working_dtype in MANTISSA_BITS else torch.float32
         self._module: Callable[..., Any] | None = None
@@ -76,6 +79,13 @@ class Referee:
     def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each intermediate rounded at random; one `draw`, one answer."""
         return _wide_outputs(self._run(_widened(case), RoundingMode(self._bits, draw)))
+
+    def path(self, case: Case, draw: int | None = None) -> tuple[Decision, ...]:
+        """Return what the module decides in one exact run, or with each intermediate rounded at random."""
+        if self.recorder is None:
+            return ()
+        mode = Float64Mode() if draw is None else RoundingMode(self._bits, draw)
+        return self.recorder.path if self._run(_widened(case), mode) is not None else ()
 
     def peak(self, case: Case) -> float:
         """Return the largest finite magnitude of any float intermediate, inputs included; 0.0 when it cannot run."""
@@ -117,7 +127,10 @@ class Referee:
             # where a target uses torch.compile, neither the copy nor the code of the mode is to be compiled
             uncompiled = torch.compiler.set_stance("force_eager")
             with torch.no_grad(), default_float64(), uncompiled, mode or contextlib.nullcontext():
-                result = self._module(*args, **kwargs)
+                if self.recorder is None:
+                    result = self._module(*args, **kwargs)
+                else:
+                    result = self.recorder.call(self._module, args, kwargs)
             outputs = read(result)
         except (Exception, SystemExit) as error:
             self.missing = _reason("the module does not run in float64", error)

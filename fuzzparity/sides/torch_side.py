@@ -51,6 +51,11 @@ class TorchSide:
         return self._state.was_changed
 
     @property
+    def places(self) -> Mapping[str, tuple[str, int]]:
+        """Return file and line of each source of a decision."""
+        return self._recorder.places if self._recorder is not None else {}
+
+    @property
     def state_note(self) -> str:
         """Return what to say of a module that keeps state; "" where no run has changed it."""
         return self._state.note

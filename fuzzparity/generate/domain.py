@@ -16,6 +16,9 @@ from fuzzparity.generate.contract import extremes, rounded
 from fuzzparity.generate.dtypes import Traits, cast, traits_of
 
 _MAX_CONSTANTS = 24
+_MAX_STEPS = 4
+_MAX_UNITS = 24
+_PLAIN_UNITS = (0.25, 0.1, 1.0)
 _MAX_SEEDS_READ = 64  # their mean and ends only steer; realism reads all of them
 
 
@@ -34,6 +37,7 @@ class Domain:
     spread: float  # largest minus smallest finite seed value
     is_flags: bool  # bool, or numbers that are 0 or 1 in all seeds: masks, most often
     constants: tuple[float, ...] = ()
+    steps: tuple[float, ...] = ()  # of quantizers
 
     @property
     def is_bounded(self) -> bool:
@@ -73,7 +77,19 @@ def domain_of(item: InputContract, contract: Contract, arrays: Sequence[Array]) 
         spread=high - low,
         is_flags=traits.family == "bool" or (bool(parts) and all(((p == 0) | (p == 1)).all() for p in parts)),
         constants=constants,
+        steps=contract.steps[:_MAX_STEPS],
     )
+
+
+def units_of(contract: Contract) -> tuple[float, ...]:
+    """Return what values may be rounded to multiples of: quantizers' scales, decimals, reciprocals of whole numbers."""
+    units = list(contract.steps)
+    for constant in contract.constants:
+        if not float(constant).is_integer() and 1e-6 < abs(constant) < 1e3:
+            units.append(abs(constant))
+        elif 3 <= abs(constant) <= 4096:
+            units.append(1.0 / abs(constant))
+    return tuple(dict.fromkeys((*units[: _MAX_UNITS - len(_PLAIN_UNITS)], *_PLAIN_UNITS)))
 
 
 def _finite_values(array: Array) -> Array:

@@ -17,6 +17,7 @@ from fuzzparity.generate.nearby import NEARBY
 from fuzzparity.generate.resizing import RESIZING
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.thresholds import THRESHOLDS
 from fuzzparity.generate.values import Fill
 
 # Values, whole inputs
@@ -204,17 +205,20 @@ VALUES = (
     Mutator("swap inputs", "cross", 0.7, _swap_inputs),
     Mutator("swap patch", "cross", 0.7, _swap_patch),
 )
-MUTATORS = (*RESIZING, *VALUES, *NEARBY)
+MUTATORS = (*RESIZING, *VALUES, *THRESHOLDS, *NEARBY)
+_OF_CONSTANTS = frozenset({"near a constant", "reach a constant"})
 
 
 def mutators_for(scene: Scene) -> tuple[Mutator, ...]:
     """Return the mutators that can do something on this contract."""
     families = {scene.domains[index].traits.family for index in scene.mutable}
+    idle = set() if scene.contract.constants else set(_OF_CONSTANTS)
+    idle |= set() if scene.periods else {"resize to periods"}
+    idle |= set() if len(scene.axes) > 1 else {"swap sizes", "stretch"}
     kept = []
     for mutator in MUTATORS:
         has_place = scene.axes if mutator.family == "shape" else scene.mutable
         has_dtype = not mutator.needs or families & set(mutator.needs)
-        has_constant = mutator.name != "near a constant" or scene.contract.constants
-        if has_place and has_dtype and has_constant:
+        if has_place and has_dtype and mutator.name not in idle:
             kept.append(mutator)
     return tuple(kept)

@@ -52,6 +52,19 @@ def _resize_all(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | N
     return scene.resize(draft, {a.symbol: _draw_size(scene, a.symbol, sizes[a.symbol], rng) for a in scene.axes})
 
 
+def _resize_to_periods(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Bring every axis to a multiple of one period, or one more or less than that."""
+    if not scene.periods:
+        return None
+    period = rng.pick(scene.periods)
+    wanted = {
+        axis.symbol: axis.nearest(max(0, period * int(2.0 ** rng.between(0.0, 3.0)) + rng.below(3) - 1))
+        for axis in scene.axes
+        if axis.symbol != scene.contract.batch or rng.chance(0.3)
+    }
+    return scene.resize(draft, wanted)
+
+
 def _grow(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     """Grow one axis by a power of two, at times to the cap."""
     axis = rng.pick(scene.axes)
@@ -114,6 +127,7 @@ RESIZING = (
     Mutator("resize one axis", "shape", 3.0, _resize_one),
     Mutator("resize equal axes", "shape", 2.0, _resize_equals),
     Mutator("resize all axes", "shape", 1.0, _resize_all),
+    Mutator("resize to periods", "shape", 1.0, _resize_to_periods),
     Mutator("swap sizes", "shape", 0.3, _swap_sizes),
     Mutator("stretch", "shape", 0.5, _stretch),
     Mutator("grow", "shape", 0.3, _grow),

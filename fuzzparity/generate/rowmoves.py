@@ -19,6 +19,7 @@ from fuzzparity.generate.dtypes import integer_ladder
 from fuzzparity.generate.mutators import fresh_values
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.thresholds import multiples, reaching
 
 _NOISE = (1e-2, 1e-3, 1e-5)  # of the seeds' span, as the mutators have it
 _WIDTHS = (1e-7, 1e-3, 0.1, 1.0)  # around a constant of the graph
@@ -138,6 +139,15 @@ def _near_constant(block: Block, rng: Rng) -> Any:
     constant = chosen(domain.constants or (0.0, 1.0, 0.5), (len(x), 1), rng, np.float64)
     width = np.maximum(np.abs(constant), 1e-6) * chosen(_WIDTHS, (len(x), 1), rng, np.float64)
     return rng.normal(x.shape, np.float64) * width + constant
+
+
+def _reach_constant(block: Block, rng: Rng) -> Any:
+    return reaching(block.values, block.domain.constants or (0.0, 1.0), rng)
+
+
+def _multiples(block: Block, rng: Rng) -> Any:
+    rows, elements = block.values.shape
+    return multiples((rows, elements), block.scene.units, rng)
 
 
 def _telling_values(block: Block, rng: Rng) -> Any:
@@ -276,6 +286,8 @@ ROW_MOVES = (
     RowMove("row magnitudes", _FLOAT, 1.0, _magnitudes),
     RowMove("row fresh values", _ANY, 2.0, _fresh),
     RowMove("row near a constant", _NUMBER, 1.5, _near_constant),
+    RowMove("row reaches a constant", frozenset({"float", "int"}), 1.5, _reach_constant),
+    RowMove("row multiples of a unit", _FLOAT, 1.0, _multiples),
     RowMove("row telling values", _NUMBER, 2.5, _telling_values),
     RowMove("row few magnitudes", _FLOAT, 1.5, _few_magnitudes),
     RowMove("row spike", _FLOAT, 0.7, _spike),

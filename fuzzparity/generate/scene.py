@@ -13,7 +13,7 @@ import numpy as np
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidCase
-from fuzzparity.generate.domain import Domain, confine, domain_of, index_range
+from fuzzparity.generate.domain import Domain, confine, domain_of, index_range, units_of
 from fuzzparity.generate.dtypes import cast
 from fuzzparity.generate.relations import SizeRelations
 from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
@@ -62,6 +62,7 @@ class Scene:
             )
             for axis in self.axes
         }
+        self.units = units_of(contract)
         # a number of the code that is no divisor there may be one in a function that it is handed to
         self.periods = tuple(dict.fromkeys((*contract.periods, *(n for n in contract.sizes[:8] if 2 < n <= 512))))
         self._refused: dict[tuple[str, int], int] = {}

@@ -16,6 +16,7 @@ from fuzzparity.generate.domain import Domain
 from fuzzparity.generate.dtypes import Traits, cast, filled, integer_ladder
 
 _SCALES = (-1, 1, -3, 3, 2, 4, -6, 6, -8, 8, 12, -12, 15, 18, -20, 20, 25, -30, 30, 37, 100, 150)
+_PAST = 6  # constants that all values are shifted past
 _BLOCKS = (32, 16, 64, 128)  # block lengths of common weight and activation quantization
 
 
@@ -53,7 +54,10 @@ def planted_nonfinite(domain: Domain) -> tuple[Fill, ...]:
     return tuple(fills)
 
 
-_PLACES = ("last", "first", "middle", "in every row", "everywhere", "in one row", "at every other")
+_PLACES = (
+    *("last", "first", "middle", "in every row", "everywhere", "in one row", "at every other"),
+    *("last in every row", "first in every row", "last of one row"),
+)
 
 
 def _planter(value: float, where: str) -> Callable[[Array], Array]:
@@ -65,6 +69,10 @@ def _planter(value: float, where: str) -> Callable[[Array], Array]:
         rows = max(1, flat.size // max(width, 1))
         if where == "in every row":  # at another position in each row
             flat[np.arange(rows) * width + (np.arange(rows) + 1) % width] = value
+        elif where.endswith(" in every row"):
+            flat[(width - 1 if where.startswith("last") else 0) :: width] = value
+        elif where == "last of one row":
+            flat[(rows // 2 + 1) * width - 1] = value
         elif where == "in one row":
             flat[(rows // 2) * width : (rows // 2 + 1) * width] = value
         elif where == "everywhere":
@@ -97,6 +105,7 @@ def _float_fills(domain: Domain) -> tuple[Fill, ...]:
         Fill("reversed", lambda x: x.reshape(-1)[::-1].reshape(x.shape)),
         Fill("all equal to the first", lambda x: np.full_like(x, x.reshape(-1)[0]) if x.size else x),
         Fill("two equal maxima", _two_maxima),
+        Fill("constant rows", lambda x: np.broadcast_to(x[..., :1], x.shape).copy() if x.ndim else x),
         Fill("coarse ties", lambda x: np.round(x)),
         Fill("exact halves", lambda x: _cycled(x, (0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 3.5))),
         Fill("signed zeros", lambda x: _cycled(x, (0.0, -0.0))),
@@ -104,6 +113,9 @@ def _float_fills(domain: Domain) -> tuple[Fill, ...]:
         Fill("alternating signs", lambda x: np.abs(x) * _cycled(x, (1.0, -1.0))),
         Fill("small integers", lambda x: _cycled(x, (0.0, 1.0, 2.0, -1.0, 3.0, -2.0, -3.0))),
         Fill("counting", lambda x: np.arange(x.size, dtype=x.dtype).reshape(x.shape)),
+        Fill("powers of two", lambda x: _cycled(x, tuple(2.0**k for k in range(-12, 13)))),
+        Fill("powers of ten", lambda x: _cycled(x, tuple(10.0**k for k in range(-4, 5)))),
+        Fill("decimals", lambda x: _cycled(x, tuple(k / 10 for k in range(-13, 14)))),
         Fill("subnormals", lambda x: np.sign(x) * x.dtype.type(max(traits.subnormal, _subnormal(x)) * 3)),
         Fill("spike first", lambda x: _spike(x, 0)),
         Fill("spike last", lambda x: _spike(x, x.size - 1)),
@@ -115,7 +127,11 @@ def _float_fills(domain: Domain) -> tuple[Fill, ...]:
     offsets = [v for v in (1.0, -1.0, 10.0, -10.0, 100.0, -100.0, 4e4, 1e6, 1e7, 1e12) if v < traits.high]
     fills += [Fill(f"offset {v:g}", _shifted(v)) for v in offsets]
     for constant in domain.constants:
-        fills.append(Fill(f"around {constant:.6g}", _around(constant)))
+        fills.append(Fill(f"around {constant:.6g}", _around(constant, traits)))
+    for constant in domain.constants[:_PAST]:  # no element is left on the other side
+        fills.append(Fill(f"all above {constant:.6g}", _beyond(constant, 1.0)))
+        fills.append(Fill(f"all below {constant:.6g}", _beyond(constant, -1.0)))
+    fills += [Fill(f"multiples of {unit:.6g}", _multiples(unit)) for unit in domain.steps]
     return tuple(fills)
 
 
@@ -159,15 +175,36 @@ def _outliers(block: int) -> Callable[[Array], Array]:
     return apply
 
 
-def _around(constant: float) -> Callable[[Array], Array]:
+def _around(constant: float, traits: Traits) -> Callable[[Array], Array]:
     """Write values just below, at and just above a constant, and its negative, in turn."""
 
     def apply(x: Array) -> Array:
-        c = x.dtype.type(constant)
-        steps = (np.nextafter(c, -np.inf), c, np.nextafter(c, np.inf), constant * 1.01, constant * 0.99, -constant)
-        return _cycled(x, tuple(float(step) for step in steps))
+        if traits.dtype.itemsize < x.dtype.itemsize:  # neighbours in float16, not in the working type
+            steps = (constant * (1 - traits.eps), constant, constant * (1 + traits.eps))
+        else:
+            c = x.dtype.type(constant)
+            steps = (float(np.nextafter(c, -np.inf)), float(c), float(np.nextafter(c, np.inf)))
+        return _cycled(x, (*steps, constant * 1.01, constant * 0.99, -constant))
 
     return apply
+
+
+def _beyond(constant: float, side: float) -> Callable[[Array], Array]:
+    """Shift all values to one side of a constant, the nearest of them a hundredth away."""
+
+    def apply(x: Array) -> Array:
+        if x.size == 0:
+            return x
+        away = x.dtype.type(constant + side * max(abs(constant), 1.0) * 0.01)
+        return np.asarray(x + (away - (x.min() if side > 0 else x.max())))
+
+    return apply
+
+
+def _multiples(unit: float) -> Callable[[Array], Array]:
+    """Write halves of a quantizer's step around zero and around where it saturates."""
+    parts = (0.5, 1.5, -0.5, -1.5, 2.5, 1.0, 126.5, 127.5, 128.5, -127.5, -128.5, -129.0, 254.5, 255.5, 127.0, -128.0)
+    return lambda x: _cycled(x, tuple(unit * part for part in parts))
 
 
 def _cycled(x: Array, values: tuple[float, ...]) -> Array:
@@ -259,6 +296,9 @@ def _flag_fills(domain: Domain) -> tuple[Fill, ...]:
         ("last row false", lambda s: _row(s, 1.0)),
         ("left padding", lambda s: _positions(s) >= 0.5),
         ("right padding", lambda s: _positions(s) < 0.5),
+        ("ragged right padding", _ragged),
+        ("ragged left padding", lambda s: np.flip(_ragged(s), -1) if s else _ragged(s)),
+        ("first column false", lambda s: _positions(s) > 0.0),
         ("holes", lambda s: (np.arange(int(np.prod(s))) % 3 != 1).reshape(s)),
         ("alternating", lambda s: (np.arange(int(np.prod(s))) % 2 == 0).reshape(s)),
         ("first only", lambda s: (np.arange(int(np.prod(s))) == 0).reshape(s)),
@@ -286,6 +326,14 @@ def _row(shape: tuple[int, ...], place: float) -> Array:
 def _positions(shape: tuple[int, ...]) -> Array:
     width = shape[-1] if shape else 1
     return np.broadcast_to((np.arange(width) / max(width, 1)).reshape((width,) if shape else ()), shape)
+
+
+def _ragged(shape: tuple[int, ...]) -> Array:
+    """Return rows that are true up to a place of their own: all of the first, one element of the last."""
+    if not shape:
+        return np.ones((), bool)
+    kept = np.linspace(shape[-1], 1, int(np.prod(shape[:-1]))).round()
+    return np.asarray(np.arange(shape[-1]) < kept.reshape((*shape[:-1], 1)))
 
 
 def _triangle(shape: tuple[int, ...]) -> Array:

@@ -30,6 +30,11 @@ _MAX_GOALS = 24  # sizes, periods and factors that are told
 _GROUPING = frozenset(  # calls whose integers group elements: sizes matter modulo these
     {"view", "reshape", "split", "chunk", "unfold", "unflatten", "tile", "repeat", "pixel_shuffle", "pixel_unshuffle"}
 )
+_COMPARING = frozenset(
+    {"lt", "le", "gt", "ge", "eq", "ne", "clamp", "clip", "clamp_min", "clamp_max", "bucketize", "isin", "threshold"}
+)
+_DIVIDING = frozenset({"remainder", "fmod", "floor_divide", "floordiv", "div", "divide", "true_divide"})
+_MULTIPLYING = frozenset({"mul", "multiply"})
 _SPACED = frozenset({"range", "arange"})  # calls whose third number is a step
 
 
@@ -292,6 +297,12 @@ class _Visitor:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         for place, argument in enumerate((*node.args, *(keyword.value for keyword in node.keywords))):
             values = self._values(argument)
+            if name in _COMPARING:
+                self._numbers.compare(values)
+            elif name in _DIVIDING:
+                self._numbers.divide(values)
+            elif name in _MULTIPLYING:
+                self._numbers.multiply(values)
             self._numbers.mention(values)
             if name in _GROUPING or (name in _SPACED and place == 2):
                 self._numbers.divide(value for value in values if float(value).is_integer())

@@ -24,7 +24,9 @@ def half_of(x: torch.Tensor, size: int) -> torch.Tensor:
 
 
 class Inner(torch.nn.Module):
-    step = 12
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = 12
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x if x.shape[1] % self.step else x + 1

@@ -15,9 +15,10 @@ import numpy as np
 import onnx
 
 from fuzzparity.blame.cut import Part
-from fuzzparity.blame.families import MOVING, is_akin, main_place
+from fuzzparity.blame.families import MOVING, family, is_akin, main_place, weight
 from fuzzparity.blame.matching import are_same
-from fuzzparity.blame.subgraphs import View, constant_of, needs_of
+from fuzzparity.blame.paired import Run
+from fuzzparity.blame.subgraphs import CONTAINERS, BodyRun, View, constant_of, free_names, needs_of, reference_body_runs
 from fuzzparity.case import Array, is_float
 from fuzzparity.values import Event
 
@@ -82,6 +83,39 @@ def locate_in(
     return Match(nodes[main_place("", [node.op_type for node in nodes])], None, len(behind), False)
 
 
+def locate_inside(
+    view: View, node: onnx.NodeProto, values: Mapping[str, Array], events: Sequence[Event], run: Run
+) -> tuple[Match, tuple[str, ...]] | None:
+    """Return (the place in the bodies that a node ran, the path to it); None where none is sure.
+
+    The bodies run on the file's own values, in order; in one of them the first node that gives other numbers than an
+    operator of its kind that read the same.
+    """
+    if node.op_type not in CONTAINERS:
+        return None
+    for one in reference_body_runs(view, node, {**view.constants, **values}, run):
+        label = f"{node.name}/{one.attribute}" + ("" if node.op_type == "If" else f"[{one.turn}]")
+        own = _body_values(one, run)
+        known = {**own, **one.feeds}
+        outputs = [item.name for item in one.view.graph.output]
+        match = locate_in(one.view, known, one.feeds, events, outputs, lambda name, value: False)
+        if match is None or match.event is None:
+            continue
+        deeper = locate_inside(one.view, match.node, known, events, run)
+        return (deeper[0], (label, *deeper[1])) if deeper else (match, (label,))
+    return None
+
+
+def _body_values(one: BodyRun, run: Run) -> dict[str, Array]:
+    """Return the values of one run of a body."""
+    names = [name for node in one.view.graph.node if constant_of(node) is None for name in node.output if name]
+    outer = {name: one.view.constants[name] for name in free_names(one.view.graph) if name in one.view.constants}
+    fed = {**outer, **one.feeds}
+    answer = run(one.view.model_of(list(one.view.graph.node), fed, names), fed)
+    found = zip(names, answer or (), strict=False)
+    return {name: np.asarray(value) for name, value in found if isinstance(value, (np.ndarray, np.generic))}
+
+
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """Hold a value of the file and one of torch's that may be its right one."""
@@ -90,7 +124,7 @@ class _Pair:
     event: Event
     value: Array
     is_strict: bool  # of one kind, and all that the node reads the operator read too
-    rank: tuple[int, int, int, int]
+    rank: tuple[int, int, int, int, int]
 
 
 def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
@@ -112,10 +146,10 @@ def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
                 akin = is_akin(event.op, node.op_type)
                 shares = any(book.is_among(one, sources) for one in event.inputs)
                 is_strict = akin and not region and bool(read) and all(book.is_among(one, event.inputs) for one in read)
-                support = 0 if is_strict else 1 if akin and shares else 2 if akin or shares else 3
+                support = 0 if is_strict else 1 if akin or shares else 2
                 exact = array.reshape(value.shape) if array.size == value.size else array
-                same_size = int(array.size != value.size)
-                rank = (support, same_size, book.view.order[name], int(event.is_inner))
+                closeness = (int(not akin) + int(not shares), int(event.is_inner))
+                rank = (support, int(array.size != value.size), book.view.order[name], *closeness)
                 yield _Pair(name, event, exact.astype(value.dtype), is_strict, rank)
 
 
@@ -240,21 +274,32 @@ class _Book:
         """Return torch's operator that changed what its counterpart read, where the node reads it unchanged."""
         if not is_akin(event.op, node.op_type):
             return None
-        own = list(self.values.values())
+        read = self.reads(node)
         for array in event.inputs:
-            if self.is_among(array, own):
-                continue
-            made = [one for one in self.events if any(array is output for output in one.outputs)]
-            changed = made[-1:] or self._written_before(event)
-            read = self.reads(node)
-            if changed and any(self.is_among(one, self._before(changed[0])) for one in read):
-                return changed[0]
+            chain = self._way_back(array, read)
+            own = [one for one in chain if not one.is_inner] or chain
+            if own:
+                return max(own, key=lambda one: max((weight(op) for op in family(one.op)), default=1))
         return None
 
-    def _written_before(self, event: Event) -> list[Event]:
-        """Return the last operator before an event that wrote in place."""
-        place = next(place for place, one in enumerate(self.events) if one is event)
-        return [one for one in self.events[:place] if _writes(one.op)][-1:]
+    def _way_back(self, array: Array, read: Sequence[Array], steps: int = 6) -> list[Event]:
+        """Return the operators that lead from what a node reads to a value of torch's; none where none do."""
+        if steps == 0 or self.is_among(array, list(self.values.values())):
+            return []
+        made = [one for one in self.events if any(array is output for output in one.outputs)]
+        for event in made or self._written_before(array):
+            if any(self.is_among(one, self._before(event)) for one in read):
+                return [event]
+            for one in event.inputs:
+                chain = self._way_back(one, read, steps - 1)
+                if chain:
+                    return [event, *chain]
+        return []
+
+    def _written_before(self, array: Array) -> list[Event]:
+        """Return the last operator that wrote in place before a value was read that no operator gave."""
+        reading = (place for place, one in enumerate(self.events) if any(array is given for given in one.inputs))
+        return [one for one in self.events[: next(reading, 0)] if _writes(one.op)][-1:]
 
     def _before(self, event: Event) -> list[Array]:
         """Return what an operator read; of one that wrote in place, all that torch had until then."""

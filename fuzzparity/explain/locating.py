@@ -290,9 +290,12 @@ def _of_refusal(site: Site, scope: Any) -> Located | None:
 
 def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -> Located | None:
     """Return the first node that leaves torch's values, paired by what they hold."""
-    from fuzzparity.blame.by_value import locate_by_values
+    import numpy as np
+
+    from fuzzparity.blame.by_value import locate_by_values, locate_inside
     from fuzzparity.blame.localize import Located, label_of
     from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.subgraphs import View
     from fuzzparity.explain.programs import onnx_values
     from fuzzparity.sides.eager import eager_events
 
@@ -304,11 +307,17 @@ def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -
     match = locate_by_values(model, values, site.feeds, events, wanted, site.heals)
     if match is None:
         return None
-    source = site.relative(match.event.source) if match.event is not None and match.event.source else ""
     if match.lost is not None:
         return _of_lost(site, match)
+    known = {**{name: np.asarray(value) for name, value in values.items()}, **site.feeds}
+    inner = locate_inside(View(model, model.graph), match.node, known, events, site.run_plain)
+    path: tuple[str, ...] = ()
+    if inner is not None:
+        match, path = replace(inner[0], heals=match.heals, is_sure=match.heals, part=match.part), inner[1]
+    source = site.relative(match.event.source) if match.event is not None and match.event.source else ""
     origin = origin_of(match.node)
     label = f"{label_of(match.node)} ({match.node.op_type})"
+    label += f" in {' in '.join(reversed(path))}" if path else ""
     said = "healed by giving it torch's value" if match.heals else "no value alone heals the output"
     if match.event is None:
         said = "no value of torch's was found for it"

@@ -123,6 +123,11 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
         if func is _READ and not isinstance(args[0], torch.Tensor):
             return args[0]  # a number of a traced program, which TorchScript hands on unwrapped
         kwargs = kwargs or {}
+        if self._inside is not None:  # a step that stands for several itself, as attention does in its decomposition
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
         source = self._inside if self._inside is not None else _source_here()
         inputs = self._arrays([leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)])
         if self._steps and self._inside is None:

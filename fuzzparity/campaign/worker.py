@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fuzzparity.campaign.boundaries import Boundaries
 from fuzzparity.campaign.records import Avoided, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
@@ -70,6 +71,15 @@ class Worker:
         self._refusals = RefusalTally()
         self._caution = Caution()
         self._sequences = Sequences(carrying_of(context.loaded.target, self._facts), seeds, spec.rng_seed)
+        target = context.loaded.target
+        self._boundaries = Boundaries(
+            self._facts.contract,
+            self._facts.outputs,
+            seeds,
+            spec.rng_seed,
+            target.valid,
+            of_rows=bool(target.metrics),
+        )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
         self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""
 
@@ -93,6 +103,7 @@ class Worker:
                     self._turn(counters)
             except MemoryError:  # the child's own limit, met between runs: the case is given up
                 counters.rejected += not is_passed
+                self._boundaries.drop()
         if counters.hits:
             self._context.send(Hits(counters.hits))
         return LeaseDone(
@@ -115,6 +126,13 @@ class Worker:
             proposal = self._sequences.take(self._generator)
             counters.inputs += self._seen.add_case(proposal.case)
             self._step(proposal, counters, relative=proposal.lineage.sequence % _RELATIVE_EVERY == 0)
+        elif self._boundaries.has_next:
+            proposal = self._boundaries.take(self._generator)
+            if self._is_avoided(proposal.case):
+                self._boundaries.drop()
+                return
+            counters.inputs += self._seen.add_case(proposal.case)
+            self._step(proposal, counters, relative=False)
         elif self._stacking.has_queued:
             self._stacking.again(counters, self._again)
         elif self._stacking.is_due() and (stack := self._stacking.draw()) is not None:
@@ -172,6 +190,7 @@ class Worker:
         if kept:
             self._keep(proposal, signals, judgement)
         self._sequences.note(proposal, expected, actual)
+        self._boundaries.note(proposal, expected, actual, is_suspicious=screening.is_suspicious)
         return Stepped(screening.is_suspicious, look_alike.findings if look_alike is not None else ())
 
     def _look_alike(self, proposal: Proposal, screened: Judgement) -> Mark:

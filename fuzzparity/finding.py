@@ -148,7 +148,9 @@ class Cut:
     `feeds` and `expected`: by the cut's own names; `expected` is empty where a death or a refusal shows it. `way`: what
     shows: "shape", "dtype", "nonfinite", "discrete", "numeric", "refusal", "crash", "hang". `errors`: the largest
     absolute error of each output. `recipes`: made-up array -> numpy expression that gives it. `real_weights`,
-    `real_values`: what is still the user's own.
+    `real_values`: what is still the user's own. `torch_code`: the body of a function of `torch_takes` (arrays of the
+    cut, and `torch_own` ones) that does in torch what the nodes are for; `exporter`: the one that makes a model of that
+    function which shows it too.
     """
 
     model: bytes = field(repr=False)
@@ -166,6 +168,10 @@ class Cut:
     real_weights: tuple[str, ...] = ()
     real_values: tuple[str, ...] = ()
     executions: int = 0
+    torch_code: tuple[str, ...] = ()
+    torch_takes: tuple[str, ...] = ()
+    torch_own: dict[str, Array] = field(default_factory=dict, repr=False)
+    exporter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from fuzzparity.case import Array
 from fuzzparity.corpus import blobs
 from fuzzparity.corpus.codec import decode, encode
 from fuzzparity.corpus.plain import dumps, from_plain, loads
 from fuzzparity.corpus.rows import reading
 from fuzzparity.finding import Cut
 
-_MODEL, _FEED, _ANSWER = "model", "feed.", "expected."
-_IN_BLOB = ("model", "feeds", "expected")
+_MODEL, _FEED, _ANSWER, _OWN = "model", "feed.", "expected.", "torch."
+_IN_BLOB = ("model", "feeds", "expected", "torch_own")
 
 
 def store(db: Any, finding_id: str, cut: Cut, added_at: str) -> None:
@@ -25,6 +26,7 @@ def store(db: Any, finding_id: str, cut: Cut, added_at: str) -> None:
     arrays = {_MODEL: np.frombuffer(cut.model, np.uint8)}
     arrays |= {_FEED + name: array for name, array in cut.feeds.items()}
     arrays |= {_ANSWER + name: array for name, array in cut.expected.items()}
+    arrays |= {_OWN + name: array for name, array in cut.torch_own.items()}
     blob = blobs.store(db, "cut", encode(arrays))
     details = dumps({item.name: getattr(cut, item.name) for item in fields(cut) if item.name not in _IN_BLOB})
     db["cuts"].upsert(
@@ -41,10 +43,15 @@ def load(db: Any, finding_id: str) -> Cut | None:
         return None
     with reading(f"cuts row {finding_id}"):
         arrays = decode(blobs.load(db, row[1]))
-        plain = {**loads(row[0]), "model": b"", "feeds": {}, "expected": {}}
+        plain = {**loads(row[0]), "model": b"", "feeds": {}, "expected": {}, "torch_own": {}}
         return replace(
             from_plain(Cut, plain),
             model=arrays[_MODEL].tobytes(),
-            feeds={name.removeprefix(_FEED): a for name, a in arrays.items() if name.startswith(_FEED)},
-            expected={name.removeprefix(_ANSWER): a for name, a in arrays.items() if name.startswith(_ANSWER)},
+            feeds=_under(_FEED, arrays),
+            expected=_under(_ANSWER, arrays),
+            torch_own=_under(_OWN, arrays),
         )
+
+
+def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuzzparity.case import Array, Case, is_finite
+from fuzzparity.case import Array, Case
 from fuzzparity.execution import Execution
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
-from fuzzparity.explain.showing import COMPARED, DEATHS, REFUSALS, Answer, Showing
+from fuzzparity.explain.showing import COMPARED, DEATHS, REFUSALS
+from fuzzparity.explain.shrinking import Shrinking
 from fuzzparity.finding import Cut
-from fuzzparity.verdict import Grade, Kind, Verdict
+from fuzzparity.verdict import Grade, Verdict
 from fuzzparity.work.alone import run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -65,7 +65,7 @@ def cut_of(
     return best[-1] if best else None
 
 
-class _Job(Showing):
+class _Job(Shrinking):
     """Cut one finding in a process of its own."""
 
     def run(self, announcer: Announcer, send: Callable[[Any], None]) -> None:
@@ -73,7 +73,7 @@ class _Job(Showing):
         self._send = send
         part = self._given_part() or self._searched_part()
         if part is not None:
-            self._shrink(part)
+            self.shrink(part)
 
     # nodes
 
@@ -100,7 +100,7 @@ class _Job(Showing):
         if self._is_torchs:
             return self._by_torchs_values(ground)
         until = time.monotonic() + (self._deadline - time.monotonic()) * _SEARCH_SHARE
-        search = Search(self._shows, may_go_on=lambda: time.monotonic() < until, on_better=self._tell)
+        search = Search(self._shows, may_go_on=lambda: time.monotonic() < until, on_better=self.tell)
         chosen = search.smallest(ground, self._hint(ground))
         if chosen is not None and len(chosen) == 1:
             search.enter(ground, chosen[0], self._values, self._plain_run, self._inside())
@@ -156,191 +156,6 @@ class _Job(Showing):
         answer = {wanted: self._recorded.outputs[place]}
         part = Part(ground.view.model_of(between[0], given, [wanted]), given, (wanted,), answer, len(between[0]))
         return part if self._shows(part) else None
-
-    # sizes and values
-
-    def _tell(self, part: Part) -> None:
-        """Tell a part as the best so far."""
-        cut = self._cut(part)
-        if cut is not None:
-            self._send(cut)
-
-    def _cut(self, part: Part) -> Cut | None:
-        """Return a part as a cut, asked once more under its new names; None where it then shows nothing."""
-        from fuzzparity.blame.tidy import original_nodes, tidied, weights_of, with_types
-
-        model, names = tidied(part, part.expected)
-        feeds = {names[name]: array for name, array in part.feeds.items()}
-        known = tuple(part.expected[name] for name in part.outputs) if part.is_known else None
-        answer = self._asked(model.SerializeToString(), feeds, known)
-        if not answer.shows:
-            return None
-        outputs = [item.name for item in model.graph.output]
-        expected = dict(zip(outputs, answer.expected, strict=False))
-        actual = dict(zip(outputs, answer.actual, strict=False))
-        typed = with_types(model, actual)
-        return replace(
-            self._told(expected, actual, answer),
-            model=typed.SerializeToString(),
-            feeds=feeds,
-            nodes=part.nodes,
-            operators=original_nodes(part),
-            path=part.path,
-            real_weights=tuple(name for name, one in weights_of(model).items() if one.size > 1),
-            real_values=tuple(feeds),
-        )
-
-    def _told(self, expected: dict[str, Array], actual: dict[str, Array], answer: Answer) -> Cut:
-        """Return what is to be said of an answer."""
-        from fuzzparity.blame.alike import largest_errors
-
-        kind = self._verdict.kind
-        if kind in COMPARED:
-            way = answer.difference.way if answer.difference is not None else "numeric"
-            errors = largest_errors(expected, actual)
-            return Cut(b"", {}, way, f"ONNX Runtime against {self._compared_with}", 0, expected, errors)
-        if kind in REFUSALS:
-            return Cut(b"", {}, "refusal", "ONNX Runtime's refusal", 0, refusal=self._verdict.site)
-        number = self._signal_number()
-        way = "hang" if kind is Kind.HANG else "crash"
-        return Cut(b"", {}, way, "the end of ONNX Runtime's process", 0, signal=number)
-
-    @property
-    def _compared_with(self) -> str:
-        if self._part == "optimizer":
-            passes = self._detail.replace("+", ", ")
-            return f"itself without {passes}" if passes and passes != "unknown" else "itself without optimization"
-        return "the ONNX reference" if self._part in ("kernel", "precision") else "torch"
-
-    def _signal_number(self) -> int:
-        import signal
-
-        name = self._verdict.site.split()[0] if self._verdict.site else ""
-        return int(getattr(signal, name)) if name.startswith("SIG") and hasattr(signal, name) else 0
-
-    def _worst_rows(self, start: Cut) -> Cut:
-        """Return a cut with only those rows of its inputs and answers that show the fault most."""
-        import onnx
-
-        from fuzzparity.blame.tidy import weights_of, with_arrays, with_types
-        from fuzzparity.explain.frontier import worst_slice
-
-        model = onnx.ModelProto.FromString(start.model)
-        weights = weights_of(model)
-
-        def run(feeds: Mapping[str, Array]) -> tuple[Array, ...] | None:
-            changed, _ = with_arrays(model, feeds, weights)
-            execution = self._ort(changed.SerializeToString(), feeds)
-            return execution.outputs if execution.is_ok else None
-
-        outputs = run(start.feeds)
-        if not outputs:
-            return start
-        found = worst_slice(start.feeds, start.expected, dict(zip(start.expected, outputs, strict=False)), run)
-        if found is None:
-            return start
-        feeds, expected = found
-        changed, _ = with_arrays(model, feeds, weights)
-        answer = self._asked(changed.SerializeToString(), feeds, tuple(expected.values()))
-        if not answer.shows:
-            return start
-        actual = dict(zip(expected, answer.actual, strict=True))
-        told = self._told(expected, actual, answer)
-        return replace(
-            start,
-            model=with_types(changed, actual).SerializeToString(),
-            feeds=feeds,
-            expected=told.expected,
-            errors=told.errors,
-        )
-
-    def _shrink(self, part: Part) -> None:
-        """Make sizes, weights and values plainer, where a right answer can be computed again."""
-        import onnx
-
-        from fuzzparity.blame.tidy import weights_of, with_arrays, with_types
-        from fuzzparity.minimize.model import Shrunk, made_up, shrunk
-
-        start = self._cut(part)
-        if start is None:
-            return
-        self._send(start)
-        model = onnx.ModelProto.FromString(start.model)
-        weights = weights_of(model)
-        original = {**start.feeds, **weights}
-        if self._is_torchs:  # torch's value belongs to these very inputs, or to rows of them
-            start = self._worst_rows(start)
-            original = {**start.feeds, **weights}
-            self._send(replace(start, executions=self._executions, **_own(start, original, {}, made_up)))
-            return
-        if self._verdict.kind in COMPARED:
-            self._first = self._asked(start.model, start.feeds, None).difference
-            if self._first is None or not self._first.way:  # only against captured values
-                return
-        was_finite = all(is_finite(array) for array in original.values())
-
-        def asked(arrays: Mapping[str, Array]) -> tuple[Answer, Any]:
-            feeds = {name: arrays[name] for name in start.feeds}
-            changed, _ = with_arrays(model, feeds, {name: arrays[name] for name in weights})
-            return self._asked(changed.SerializeToString(), feeds, None), changed
-
-        def interesting(arrays: Mapping[str, Array]) -> bool:
-            if was_finite and not all(is_finite(array) for array in arrays.values()):
-                return False
-            return asked(arrays)[0].shows
-
-        def told(found: Shrunk) -> None:
-            answer, changed = asked(found.arrays)
-            if not answer.shows:
-                return
-            outputs = [item.name for item in changed.graph.output]
-            expected = dict(zip(outputs, answer.expected, strict=False))
-            actual = dict(zip(outputs, answer.actual, strict=False))
-            self._send(
-                replace(
-                    self._told(expected, actual, answer),
-                    model=with_types(changed, actual).SerializeToString(),
-                    feeds={name: found.arrays[name] for name in start.feeds},
-                    nodes=start.nodes,
-                    operators=start.operators,
-                    path=start.path,
-                    recipes=found.recipes,
-                    executions=self._executions,
-                    **_own(start, found.arrays, found.recipes, made_up, original),
-                )
-            )
-
-        limit = _DEATHS if self._verdict.kind in DEATHS else _EXECUTIONS
-        left = max(0.1, self._deadline - time.monotonic())
-        told(shrunk(original, interesting, limit_executions=limit, seconds=left, on_better=_sometimes(told)))
-
-
-def _own(
-    start: Cut,
-    arrays: Mapping[str, Array],
-    recipes: Mapping[str, str],
-    made_up: Callable[[Array, Array | None], bool],
-    original: Mapping[str, Array] | None = None,
-) -> dict[str, Any]:
-    """Return which weights and values are still the user's own."""
-    given = original or arrays
-    left = [name for name, array in arrays.items() if name not in recipes and not made_up(array, given[name])]
-    return {
-        "real_weights": tuple(name for name in left if name not in start.feeds),
-        "real_values": tuple(name for name in left if name in start.feeds),
-    }
-
-
-def _sometimes(told: Callable[[Any], None], seconds: float = 1.0) -> Callable[[Any], None]:
-    """Return `told`, called at most once in so many seconds: each time costs a run."""
-    last = [time.monotonic()]
-
-    def later(found: Any) -> None:
-        if time.monotonic() - last[0] >= seconds:
-            last[0] = time.monotonic()
-            told(found)
-
-    return later
 
 
 def _says_much(value: Any) -> bool:

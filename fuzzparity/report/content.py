@@ -24,9 +24,11 @@ from fuzzparity.oracle.metrics import SITE as METRIC_SITE
 from fuzzparity.oracle.regions import Region, Regions, ordered, outside, region_of
 from fuzzparity.report.clean import printable, without_paths
 from fuzzparity.report.literal import MOST_ELEMENTS
+from fuzzparity.report.torch_code import is_torch_code
 from fuzzparity.target import Ort, Tolerance
 from fuzzparity.verdict import Kind, Realism
 
+WRITTEN_OUT = "code written out"
 RECORDED_OUTPUTS = "recorded outputs"
 IMPORT_OF_TARGET = "import of the target"
 REFERENCE = "reference evaluator"
@@ -81,8 +83,10 @@ class ReproducerContent:
 
     @property
     def standalone(self) -> str:
-        """Return which torch side shows the finding: recorded outputs, the reference, or import of the target."""
+        """Return which torch side shows the finding: code, recorded outputs, the reference, or the imported target."""
         cut = self.cut
+        if self.writes_torch:
+            return WRITTEN_OUT
         if cut is not None and self.writes_cut:
             is_long = any(array.size > MOST_ELEMENTS for array in cut.expected.values())
             return REFERENCE if is_long and "ONNX reference" in cut.shown_by else RECORDED_OUTPUTS
@@ -98,7 +102,16 @@ class ReproducerContent:
         cut = self.cut
         if cut is None or not self.write_out or cut.way not in _WRITTEN_WAYS:
             return False
-        return not any(array.dtype.kind == "V" for array in (*cut.feeds.values(), *cut.expected.values()))
+        arrays = (*cut.feeds.values(), *cut.expected.values(), *cut.torch_own.values())
+        return not any(array.dtype.kind == "V" for array in arrays)
+
+    @property
+    def writes_torch(self) -> bool:
+        """Tell whether `repro.py` holds torch's own code of the cut."""
+        cut = self.cut
+        if cut is None or not self.writes_cut or not cut.expected:
+            return False
+        return is_torch_code(cut.torch_code, cut.torch_takes)
 
     @property
     def ort_level(self) -> str:

@@ -28,7 +28,7 @@ def cut_files(cut: Cut) -> dict[str, bytes]:
     from onnx import numpy_helper
 
     files = {"cut/model.onnx": cut.model, "cut/inputs.safetensors": encode(cut.feeds)}
-    groups = {"input": cut.feeds}
+    groups = {"input": cut.feeds} | ({"torch": cut.torch_own} if cut.torch_own else {})
     if cut.expected:
         files["cut/expected.safetensors"] = encode(cut.expected)
         groups["output"] = cut.expected
@@ -47,7 +47,7 @@ def cut_object(cut: Cut) -> dict[str, Any]:
     }
 
 
-_IN_FILES = ("model", "feeds", "expected")
+_IN_FILES = ("model", "feeds", "expected", "torch_own")
 
 
 def told(content: ReproducerContent) -> str:
@@ -72,7 +72,8 @@ def cut_snippet(content: ReproducerContent) -> str | None:
     values = cut_values(content)
     if values["reads_files"] or values["uses_reference"]:
         return None
-    lines = ["import numpy as np", "import onnxruntime as ort", f"from onnx import {values['imports']}", ""]
+    lines = ["import numpy as np", *(["import torch"] if values["torch_code"] else []), "import onnxruntime as ort"]
+    lines += [f"from onnx import {values['imports']}", ""]
     lines += ['nan, inf = float("nan"), float("inf")'] if values["needs_constants"] else []
     if values["model_text"] is not None:
         lines += [f'model = parser.parse_model("""{values["model_text"]}""")']
@@ -83,6 +84,12 @@ def cut_snippet(content: ReproducerContent) -> str | None:
     lines += ["options = ort.SessionOptions()", f"options.intra_op_num_threads = {values['threads']}"]
     lines += [f"options.{line}" for line in values["options"]]
     lines += [f"session = ort.InferenceSession(model.SerializeToString(), options{values['session_arguments']})"]
+    if values["torch_code"]:
+        lines += ["", "def in_torch(" + ", ".join(values["torch_takes"]) + "):"]
+        lines += [f"    {line}" for line in values["torch_code"]]
+        lines += ["", "arrays = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer} | feeds"]
+        lines += ["arrays |= {" + ", ".join(f"{name}: {text}" for name, text in values["torch_own"]) + "}"]
+        lines += [f"print(in_torch(*(torch.tensor(arrays[name]) for name in {values['torch_takes_text']})))  # torch"]
     lines += [f"print({text})  # {values['expected_from']}" for _, text in values["expected"]]
     return "\n".join([*lines, "print(session.run(None, feeds))  # what ONNX Runtime gives"])
 
@@ -103,8 +110,11 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
     uses_reference = content.standalone == REFERENCE
     expected = [(ascii(name), _or_file(cut, name, a, "output", n)) for n, (name, a) in enumerate(cut.expected.items())]
     compares = bool(cut.expected) and cut.way not in ("refusal", "crash")
-    written = [] if uses_reference or not compares else expected
-    texts = [one for _, one in (*inputs, *written)]
+    computes = content.writes_torch
+    written = [] if uses_reference or computes or not compares else expected
+    of_torch = cut.torch_own if computes else {}
+    own = [(ascii(name), _or_file(cut, name, array, "torch", n)) for n, (name, array) in enumerate(of_torch.items())]
+    texts = [one for _, one in (*inputs, *written, *own)]
     floats = [name for name, array in cut.expected.items() if is_float(array.dtype)]
     return {
         "headline": _in_text(headline(content)),
@@ -114,7 +124,9 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "told": _in_text(told(content)),
         "standalone": content.standalone,
         "recorded": _in_text(_recorded(content)),
-        "imports": _imports(text, source, uses_reference, bool(weights), any("HERE" in one for one in texts)),
+        "imports": _imports(
+            text, source, uses_reference, bool(weights) or computes, any("HERE" in one for one in texts)
+        ),
         "model_text": text,
         "model_source": source,
         "weights": [(ascii(name), one) for name, one in spelled.items()] if text is not None else [],
@@ -123,6 +135,10 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "expected_from": _expected_from(cut),
         "compares": compares,
         "uses_reference": uses_reference,
+        "torch_code": list(cut.torch_code) if computes else [],
+        "torch_takes": list(cut.torch_takes),
+        "torch_takes_text": ascii(list(cut.torch_takes)),
+        "torch_own": own,
         "outputs": ascii(list(cut.expected)),
         "allowed": [(ascii(name), ascii(_allowed(cut, name))) for name in floats] if compares else [],
         "has_exact": len(floats) < len(cut.expected),

@@ -157,6 +157,7 @@ class Attribution:
     place_how: str = ""  # how the place is known
     is_guess: bool = False  # the place was found by structure and values, and not confirmed
     is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
+    among: int = 1  # nodes, of which this is one, that values do not tell apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class Located:
     how: str = ""
     is_guess: bool = True
     is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
+    among: int = 1  # nodes, of which this is one, that values do not tell apart
     path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further places with an error of their own
     value: Array | None = field(default=None, repr=False, compare=False)  # torch's, at the place

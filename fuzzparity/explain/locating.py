@@ -65,6 +65,7 @@ def _completed(known: Attribution, found: Located) -> Attribution:
         place_how=found.how,
         is_guess=found.is_guess,
         is_shown=found.is_shown,
+        among=found.among,
     )
 
 
@@ -336,6 +337,7 @@ def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -
         how,
         is_guess=not match.is_sure,
         is_shown=match.heals,
+        among=match.between,
         part=match.part,
     )
 

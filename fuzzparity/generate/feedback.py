@@ -7,6 +7,7 @@ magnitudes in coarse buckets, so that their number is bounded by the target's ou
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,6 +22,10 @@ MAX_OUTPUTS = 16  # outputs looked at
 MAX_ROWS = 4  # rows whose decision is looked at
 MAX_CLASSES = 64  # buckets of one argmax
 RATIO_REACH = 12  # powers of two on each side of an error ratio of 1
+MAX_DECISIONS = 64  # of one side's path that are looked at
+MAX_KEYS = 1 << 10  # buckets of the places that decide
+MAX_PATHS = 1 << 8  # buckets of whole paths
+MARGIN_REACH = 40  # powers of two on each side of a distance of 1
 
 
 def features(
@@ -33,6 +38,8 @@ def features(
         found.add(f"ratio:{index}:{_ratio_bucket(comparison.error_ratio)}")
         if comparison.kind is not Kind.AGREE:
             found.add(f"kind:{index}:{comparison.kind.value}")
+    for execution in (expected, actual):
+        found.update(_path_features(execution))
     if expected.is_ok:
         with np.errstate(all="ignore"):
             for index, output in enumerate(expected.outputs[:MAX_OUTPUTS]):
@@ -40,6 +47,27 @@ def features(
             for index, output in enumerate(actual.outputs[:MAX_OUTPUTS] if actual.is_ok else ()):
                 found.add(f"nonfinite:{index}:ort:{_nonfinite_class(np.asarray(output))}")
     return frozenset(found)
+
+
+def _path_features(execution: Execution) -> Iterator[str]:
+    """Yield what a side decided: each outcome of each place, all of them as one, and how near to its threshold."""
+    decisions = execution.decisions[:MAX_DECISIONS]
+    for decision in decisions:
+        key = zlib.crc32(decision.key.encode()) % MAX_KEYS
+        yield f"path:{key}:{decision.outcome}"
+        if decision.margin is not None:
+            yield f"margin:{key}:{_distance(decision.margin)}"
+    if len(decisions) > 1:
+        path = "|".join(f"{decision.key}={decision.outcome}" for decision in decisions)
+        yield f"path:all:{zlib.crc32(path.encode()) % MAX_PATHS}"
+
+
+def _distance(margin: float) -> str:
+    """Return side and exponent of a distance to a threshold, four powers of two at a time."""
+    if margin == 0 or not math.isfinite(margin):
+        return "at" if margin == 0 else "far"
+    exponent = max(-MARGIN_REACH, min(MARGIN_REACH, math.frexp(margin)[1]))
+    return f"{'above' if margin > 0 else 'below'} {exponent // 4}"
 
 
 def _outcome(execution: Execution) -> str:

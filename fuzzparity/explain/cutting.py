@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from fuzzparity.blame.localize import Located
 
 _SEARCH_SHARE = 0.5  # of the seconds, for nodes; the rest is for sizes and values
-_EXECUTIONS = 1500  # of shrinking a part
-_DEATHS = 150  # of those each of which takes a process
 _GRACE_SECONDS = 5.0  # to end by itself
+_EXPORT_SECONDS = 20.0  # for one more export, of a module of a few calls
+_HEAVY_BYTES = 32 << 20  # of a model: each look at it as a whole takes a second, so a search gets twice the time
 
 
 def cut_of(
@@ -54,13 +54,14 @@ def cut_of(
     if not is_worth_it or not spec.is_built or seconds <= 0 or verdict.side.startswith("torch"):
         return None
     best: list[Cut] = []
+    seconds *= 2 if spec.facts.build.onnx_bytes > _HEAVY_BYTES else 1
     job = _Job(context, spec, case, verdict, expected, actual, found, time.monotonic() + seconds)
     run_alone(
         job.run,
         map_path=map_of(context),
         limits=context.limits,
         on_message=best.append,
-        total_seconds=seconds + _GRACE_SECONDS,
+        total_seconds=seconds + _GRACE_SECONDS + (_EXPORT_SECONDS if verdict.blame == "export" else 0.0),
     )
     return best[-1] if best else None
 

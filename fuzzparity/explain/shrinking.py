@@ -260,7 +260,10 @@ class Shrinking(Showing):
         told = partial(self._told_smaller, subject, original)
         limit = _DEATHS if self._verdict.kind in DEATHS else _EXECUTIONS
         left = max(0.1, self._deadline - time.monotonic())
-        told(shrunk(free, interesting, limit_executions=limit, seconds=left, on_better=_sometimes(told)))
+        smallest = shrunk(free, interesting, limit_executions=limit, seconds=left, on_better=_sometimes(told))
+        cut = told(smallest)
+        if cut is not None and cut.torch_code and self._part == "export":
+            self._tell_exported(subject, cut, {**original, **smallest.arrays})
 
     def _told_smaller(self, subject: _Subject, original: Mapping[str, Array], found: Shrunk) -> Cut | None:
         """Tell the cut with smaller arrays, asked once more; return it."""
@@ -289,6 +292,36 @@ class Shrinking(Showing):
         cut = replace(cut, **_own(start, shown, found.recipes, original))
         self._send(cut)
         return cut
+
+    def _tell_exported(self, subject: _Subject, cut: Cut, arrays: Mapping[str, Array]) -> None:
+        """Tell the cut as one that its exporter makes of torch's code, where the model that it makes shows it too."""
+        import onnx
+
+        from fuzzparity.blame.alike import difference
+        from fuzzparity.sides.parts import run_part
+        from fuzzparity.sides.small_export import exported_calls
+
+        torchs = subject.torchs
+        assert torchs is not None
+        if any(how for _, how in torchs.takes.values()):  # read in another form than the model's
+            return
+        leaves = torchs.leaves(arrays)
+        numbers = {name: number for number, (name, _) in torchs.takes.items()}
+        given = {numbers[name]: leaves[numbers[name]] for name in cut.feeds if name in numbers}
+        fixed = {number: array for number, array in leaves.items() if number not in given}
+        export = replace(self._bench.export, optimize=True, options={})
+        model = exported_calls(torchs.calls, given, fixed, torchs.outputs, export)
+        if model is None:
+            return
+        names = [item.name for item in onnx.ModelProto.FromString(model).graph.input]
+        if len(names) != len(given):
+            return
+        feeds = dict(zip(names, given.values(), strict=True))
+        actual = run_part(model, feeds, self._bench.ort, self._context.loaded.folder)
+        if actual.is_ok and self._first is not None:
+            found = difference(list(cut.expected.values()), actual.outputs)
+            if found.way == cut.way and (found.way != "numeric" or found.keeps(self._first)):
+                self._send(replace(cut, exporter=export.exporter))
 
 
 def _follows(subject: _Subject, name: str, cut: Cut) -> bool:

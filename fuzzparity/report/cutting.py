@@ -70,7 +70,7 @@ def cut_snippet(content: ReproducerContent) -> str | None:
     if cut is None or not content.writes_cut or cut.real_weights:
         return None
     values = cut_values(content)
-    if values["reads_files"] or values["uses_reference"]:
+    if values["reads_files"] or values["uses_reference"] or values["exporter"]:
         return None
     lines = ["import numpy as np", *(["import torch"] if values["torch_code"] else []), "import onnxruntime as ort"]
     lines += [f"from onnx import {values['imports']}", ""]
@@ -114,6 +114,10 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
     written = [] if uses_reference or computes or not compares else expected
     of_torch = cut.torch_own if computes else {}
     own = [(ascii(name), _or_file(cut, name, array, "torch", n)) for n, (name, array) in enumerate(of_torch.items())]
+    exports = computes and _exports(cut, weights, spelled)
+    if exports:
+        spelled = {name: one for name, one in spelled.items() if name in cut.torch_takes}
+        inputs = [pair for pair, name in zip(inputs, cut.feeds, strict=True) if name in cut.torch_takes]
     texts = [one for _, one in (*inputs, *written, *own)]
     floats = [name for name, array in cut.expected.items() if is_float(array.dtype)]
     return {
@@ -124,12 +128,12 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "told": _in_text(told(content)),
         "standalone": content.standalone,
         "recorded": _in_text(_recorded(content)),
-        "imports": _imports(
-            text, source, uses_reference, bool(weights) or computes, any("HERE" in one for one in texts)
-        ),
+        "imports": _imports_to_export(cut, texts)
+        if exports
+        else _imports(text, source, uses_reference, bool(weights) or computes, any("HERE" in one for one in texts)),
         "model_text": text,
         "model_source": source,
-        "weights": [(ascii(name), one) for name, one in spelled.items()] if text is not None else [],
+        "weights": [(ascii(name), one) for name, one in spelled.items()] if text is not None or exports else [],
         "inputs": inputs,
         "expected": written,
         "expected_from": _expected_from(cut),
@@ -139,6 +143,12 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "torch_takes": list(cut.torch_takes),
         "torch_takes_text": ascii(list(cut.torch_takes)),
         "torch_own": own,
+        "exporter": cut.exporter if exports else "",
+        "opset": content.facts.build.opset_requested,
+        "nodes_in_words": f"{cut.nodes} nodes do in" if cut.nodes > 1 else "one node does in",
+        "inputs_taken": [name for name in cut.feeds if name in cut.torch_takes],
+        "arrays_taken": [name for name in cut.torch_takes if name not in cut.feeds],
+        "arrays_tables": [name for name, one in (("WEIGHTS", spelled), ("OF_TORCH", own)) if one] if exports else [],
         "outputs": ascii(list(cut.expected)),
         "allowed": [(ascii(name), ascii(_allowed(cut, name))) for name in floats] if compares else [],
         "has_exact": len(floats) < len(cut.expected),
@@ -148,11 +158,22 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "on_refusal": _on_refusal(cut) if cut.way == "refusal" else "None",
         "is_crash": verdict.kind is Kind.CRASH,
         "patience": int(PATIENCE_SECONDS),
-        "reads_files": (text is None and source is None) or any("HERE" in one for one in texts),
+        "reads_files": (text is None and source is None and not exports) or any("HERE" in one for one in texts),
         "needs_constants": any(
             re.search(r"\b(?:nan|inf)\b", one) for one in (*texts, *spelled.values(), source) if one
         ),
     }
+
+
+def _exports(cut: Cut, weights: dict[str, Array], spelled: dict[str, str | None]) -> bool:
+    """Tell whether the program exports torch's code itself: all that it takes can be written out."""
+    taken = [name for name in weights if name in cut.torch_takes]
+    return cut.exporter in ("dynamo", "torchscript") and all(spelled[name] is not None for name in taken)
+
+
+def _imports_to_export(cut: Cut, texts: list[str]) -> str:
+    names = ["load_tensor", "numpy_helper"] if any("HERE" in one for one in texts) else []
+    return ", ".join(sorted([*names, "printer", *(["load_from_string"] if cut.exporter == "torchscript" else [])]))
 
 
 def _imports(text: str | None, source: str | None, uses_reference: bool, has_weights: bool, reads_arrays: bool) -> str:

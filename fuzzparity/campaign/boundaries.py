@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import Contract
 from fuzzparity.execution import Execution
-from fuzzparity.generate.boundary import Line, Pair, Probe, Search, Shown, probes, search
+from fuzzparity.generate.boundary import Pair, Probe, Search, Shown, joins, probes, search
 from fuzzparity.generate.contract import Valid, breach
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.rng import Rng
@@ -154,8 +154,7 @@ class Boundaries:
         if not found:
             return
         _, _, other, probe = min(found, key=lambda one: one[:2])
-        line = Line(other.proposal.case, this.proposal.case)
-        steps = search(line, probe, (other.pair, this.pair), self._rng)
+        steps = search(other.proposal.case, this.proposal.case, probe, (other.pair, this.pair), self._rng)
         if (case := next(steps, None)) is not None:
             self._running = _Running(probe.key, other.proposal, steps, case)
             self._skip_what_breaks(self._running)
@@ -165,7 +164,7 @@ class Boundaries:
         for item in self._contract.inputs:
             if item.is_opaque and start.inputs[item.name].tobytes() != end.inputs[item.name].tobytes():
                 return False
-        return Line.joins(start, end)
+        return joins(start, end)
 
     def _go_on(self, shown: Shown) -> None:
         """Send a search what its case showed, and let the next one wait."""

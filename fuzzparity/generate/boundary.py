@@ -1,9 +1,9 @@
 """Boundary: cases at the place where a decision of a model falls the other way.
 
-The idea: two inputs on which a decision falls differently have a boundary on the line between them. Halving that line,
-each point cast to the inputs' own dtypes, reaches neighbouring floats in some thirty steps; there, a few ulps to either
-side, rounding alone decides, and so does a threshold that one side has elsewhere. A search is a coroutine: it yields a
-case and is sent what both sides did with it.
+The idea: two inputs on which a decision falls differently have a boundary between them. Halving what lies between, in
+float64 and rounded to the inputs' own dtypes, reaches neighbouring floats in some thirty steps; there, a few ulps to
+either side, rounding alone decides, and so does a threshold that one side has elsewhere. A search is a coroutine: it
+yields a case and is sent what both sides did with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fuzzparity.generate.rng import Rng
 
 Pair = tuple[Execution, Execution]
 
-MOST_HALVINGS = 72  # float32 takes 24, one more for each doubling of the elements that move, and more towards zero
+MOST_HALVINGS = 96  # float32 takes some 30, float64 60, and one more for each doubling of the elements that move
+_BY_BITS_AFTER = 16  # halvings: then two ends lie near each other, but for what is on its way to zero
 ULPS = (1, 2, 4, 8)
 _SINGLE_STEPS = 8  # cases with one element moved
 _MIXED_STEPS = 8  # cases with every element moved its own way
@@ -65,61 +66,93 @@ class Probe:
         return execution.outputs[self.output].astype(np.float64) if execution.is_ok else None
 
 
-class Line:
-    """Hold the cases between two of equal names, dtypes and shapes; inputs that are not numbers change half-way."""
-
-    def __init__(self, start: Case, end: Case) -> None:
-        """Join two cases; `is_between` tells whether that was possible."""
-        self.start, self.end = start, end
-        self._moving = {
-            name: (_wide(array), _wide(end.inputs[name]))
-            for name, array in start.inputs.items()
-            if array.dtype.kind != "b" and not _same(array, end.inputs[name])
-        }
-
-    @staticmethod
-    def joins(start: Case, end: Case) -> bool:
-        """Tell whether two cases can be joined: one form, finite, and different in something."""
-        if start.shapes != end.shapes or not (start.is_finite and end.is_finite):
-            return False
-        pairs = [(array, end.inputs[name]) for name, array in start.inputs.items()]
-        if any(one.dtype != other.dtype or (one.dtype.kind == "V" and not is_float(one.dtype)) for one, other in pairs):
-            return False
-        return any(one.dtype.kind != "b" and not _same(one, other) for one, other in pairs)
-
-    def at(self, place: float) -> Case:
-        """Return the case at a place from 0.0 (start) to 1.0 (end), rounded to the inputs' dtypes."""
-        inputs = {}
-        for name, array in self.start.inputs.items():
-            if name in self._moving:
-                one, other = self._moving[name]
-                moved = np.where(one == other, one, one * (1.0 - place) + other * place)
-                inputs[name] = _narrow(moved, array.dtype)
-            else:
-                inputs[name] = array if place < 0.5 else self.end.inputs[name]
-        return Case(inputs)
+# Between two cases
 
 
-def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+def joins(start: Case, end: Case) -> bool:
+    """Tell whether cases lie between two: one form, finite, and numbers that differ."""
+    if start.shapes != end.shapes or not (start.is_finite and end.is_finite):
+        return False
+    pairs = [(array, end.inputs[name]) for name, array in start.inputs.items()]
+    if any(one.dtype != other.dtype or (one.dtype.kind == "V" and not is_float(one.dtype)) for one, other in pairs):
+        return False
+    return any(one.dtype.kind != "b" and not _same(one, other) for one, other in pairs)
 
 
-def _narrow(moved: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        whole = np.rint(moved)
-        # 2^63 is a float64 and no int64: the largest values are given as they are
-        return np.where(whole >= limits.max, limits.max, whole).astype(dtype)
+def middle(low: Case, high: Case, *, by_bits: bool = False) -> Case | None:
+    """Return the case half-way between two, rounded to the inputs' dtypes; None where nothing lies between them.
+
+    `by_bits`: half-way in the order of the floats themselves, which reaches zero and tiny values as soon as others.
+    Where each element is at most one step from its neighbour, half of those that differ go over.
+    """
+    inputs = {name: _middle(array, high.inputs[name], by_bits) for name, array in low.inputs.items()}
+    case = Case(inputs)
+    if not (_is_same_case(case, low) or _is_same_case(case, high)):
+        return case
+    return _half_over(low, high)
+
+
+def _middle(low: Array, high: Array, by_bits: bool) -> Array:
+    if low.dtype.kind == "b" or _same(low, high):
+        return low
+    if by_bits and is_float(low.dtype):
+        one, other = _ordered(low), _ordered(high)
+        # the mean of two integers without their sum, which may not fit
+        return _unordered((one & other) + ((one ^ other) >> 1), low.dtype)
+    wide = np.complex128 if low.dtype.kind == "c" else np.float64
+    moved = low.astype(wide) * 0.5 + high.astype(wide) * 0.5
+    if low.dtype.kind in "iu":  # of integers beyond 2^53 only the leading digits are met; the last ones by going over
+        moved = np.rint(moved)
+        fits = np.abs(moved) < 2.0**53
+        return np.where(fits, moved, 0.0).astype(low.dtype) if fits.all() else low
     with np.errstate(all="ignore"):
-        return moved.astype(dtype)
+        return moved.astype(low.dtype)
+
+
+def _half_over(low: Case, high: Case) -> Case | None:
+    """Return a case with half of the elements that differ taken from the other one, None where only one does."""
+    flat = {name: np.flatnonzero(_differing(array, high.inputs[name])) for name, array in low.inputs.items()}
+    left = sum(places.size for places in flat.values()) // 2
+    if not left:
+        return None
+    inputs = dict(low.inputs)
+    for name, places in flat.items():
+        taken = places[:left]
+        left -= taken.size
+        if taken.size:
+            array = low.inputs[name].copy(order="C")
+            array.reshape(-1)[taken] = high.inputs[name].reshape(-1)[taken]
+            inputs[name] = array
+    return Case(inputs)
+
+
+def _differing(one: Array, other: Array) -> Array:
+    """Return where two arrays differ, signs of zero included."""
+    differs: Array = one != other
+    return differs | (np.signbit(_real(one)) != np.signbit(_real(other))) if is_float(one.dtype) else differs
+
+
+def _real(array: Array) -> Array:
+    return array.astype(np.float64)
+
+
+def _ordered(array: Array) -> Array:
+    """Return the bits of floats as integers in the same order, neighbours one apart; both zeros are 0."""
+    integer = np.dtype(f"i{array.dtype.itemsize}")
+    bits = np.ascontiguousarray(array).view(integer).reshape(array.shape)
+    return np.where(bits < 0, np.iinfo(integer).min - bits, bits).astype(integer)
+
+
+def _unordered(ordered: Array, dtype: np.dtype[Any]) -> Array:
+    bits = np.where(ordered < 0, np.iinfo(ordered.dtype).min - ordered, ordered).astype(ordered.dtype)
+    return bits.view(dtype)
 
 
 def _same(one: Array, other: Array) -> bool:
     return one.tobytes() == other.tobytes()
 
 
-def is_same_case(one: Case, other: Case) -> bool:
-    """Tell whether two cases of one form hold the same bytes, without their digests."""
+def _is_same_case(one: Case, other: Case) -> bool:
     return all(_same(array, other.inputs[name]) for name, array in one.inputs.items())
 
 
@@ -215,21 +248,19 @@ Search = Generator[Case, Shown, None]
 
 @dataclass(frozen=True)
 class _Met:
-    """Hold a case of a line, where it lies, and what the sides did with it."""
+    """Hold a case of a line and what the sides did with it."""
 
-    place: float
     case: Case
     pair: Pair
 
 
-def search(line: Line, probe: Probe, ends: tuple[Pair, Pair], rng: Rng) -> Search:
-    """Return the search for the boundary of a decision between the ends of a line, which `ends` are the answers to.
+def search(start: Case, end: Case, probe: Probe, ends: tuple[Pair, Pair], rng: Rng) -> Search:
+    """Return the search for the boundary of a decision between two cases, which `ends` are the answers to.
 
     It ends where no boundary is found, after steps to both sides of it, or with the second step that is suspicious.
     """
-    low, high = _Met(0.0, line.start, ends[0]), _Met(1.0, line.end, ends[1])
     narrow = _narrow_jump if probe.is_jump else _narrow_outcome
-    found = yield from narrow(line, probe, low, high)
+    found = yield from narrow(probe, _Met(start, ends[0]), _Met(end, ends[1]))
     if found is None:
         return
     splits = 0
@@ -243,63 +274,53 @@ def search(line: Line, probe: Probe, ends: tuple[Pair, Pair], rng: Rng) -> Searc
 _Narrowed = Generator[Case, Shown, tuple[_Met, _Met] | None]
 
 
-def _halved(line: Line, low: _Met, high: _Met) -> Generator[Case, Shown, _Met | None]:
-    """Run the middle of two, where that is a case of its own; None where no place lies between them."""
-    place = (low.place + high.place) / 2.0
-    if not low.place < place < high.place or is_same_case(low.case, high.case):
-        return None
-    case = line.at(place)
-    for met in (low, high):
-        if is_same_case(case, met.case):
-            return _Met(place, met.case, met.pair)
-    shown = yield case
-    return _Met(place, case, shown.pair)
-
-
-def _narrow_outcome(line: Line, probe: Probe, low: _Met, high: _Met) -> _Narrowed:
+def _narrow_outcome(probe: Probe, low: _Met, high: _Met) -> _Narrowed:
     """Halve the line by whether the outcome is still that of its start; a refusal is an outcome as well."""
     start = probe.outcome(low.pair)
-    for _ in range(MOST_HALVINGS):
-        middle = yield from _halved(line, low, high)
-        if middle is None:
+    for turn in range(MOST_HALVINGS):
+        case = middle(low.case, high.case, by_bits=turn >= _BY_BITS_AFTER)
+        if case is None:
             break
-        if probe.outcome(middle.pair) == start:
-            low = middle
+        shown = yield case
+        if probe.outcome(shown.pair) == start:
+            low = _Met(case, shown.pair)
         else:
-            high = middle
+            high = _Met(case, shown.pair)
     return low, high
 
 
-def _narrow_jump(line: Line, probe: Probe, low: _Met, high: _Met) -> _Narrowed:
+def _narrow_jump(probe: Probe, low: _Met, high: _Met) -> _Narrowed:
     """Halve the line by which half changes some element more than the other half does; None where none stands out.
 
     What stands out shrinks with the halves where the output is smooth, or has a kink, and stays where it jumps.
     """
     excesses: list[float] = []
-    for _ in range(MOST_HALVINGS):
-        middle = yield from _halved(line, low, high)
-        if middle is None:
+    for turn in range(MOST_HALVINGS):
+        case = middle(low.case, high.case, by_bits=turn >= _BY_BITS_AFTER)
+        if case is None:
             break
-        excess = _excess(*(probe.values(met.pair) for met in (low, middle, high)))
+        shown = yield case
+        excess = _excess(*(probe.values(pair) for pair in (low.pair, shown.pair, high.pair)))
         if excess is None:
             return None
         excesses.append(abs(excess))
         if len(excesses) > _JUMP_AFTER and excesses[-1] < _LEAST_OF_JUMP * excesses[-1 - _LOOK_BACK]:
             return None
-        low, high = (middle, high) if excess > 0.0 else (low, middle)
+        met = _Met(case, shown.pair)
+        low, high = (met, high) if excess > 0.0 else (low, met)
     return low, high
 
 
-def _excess(low: Array | None, middle: Array | None, high: Array | None) -> float | None:
+def _excess(low: Array | None, between: Array | None, high: Array | None) -> float | None:
     """Return by how much the upper half changes one element more than the lower half does (negative: less).
 
     Of the element for which this is most; None where it is within rounding, or no number.
     """
-    if low is None or middle is None or high is None or not low.shape == middle.shape == high.shape or not low.size:
+    if low is None or between is None or high is None or not low.shape == between.shape == high.shape or not low.size:
         return None
     with np.errstate(all="ignore"):
-        excess = (np.abs(high - middle) - np.abs(middle - low)).reshape(-1)
-        size = float(np.abs(middle).max())
+        excess = (np.abs(high - between) - np.abs(between - low)).reshape(-1)
+        size = float(np.abs(between).max())
     place = int(np.abs(excess).argmax())
     found = float(excess[place])
     return found if math.isfinite(found) and abs(found) > _ROUNDING * size else None
@@ -332,10 +353,6 @@ def steps_around(low: Case, high: Case, rng: Rng) -> Iterator[Case]:
         yield stepped((low, high)[turn % 2], {name: move.reshape(away[name].shape)})
 
 
-def _real(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
 def _steppable(case: Case) -> dict[str, Array]:
     """Return the inputs that have a next value in the order of their bits."""
     return {
@@ -352,12 +369,8 @@ def stepped(case: Case, moves: dict[str, Array]) -> Case:
 
 
 def _stepped(array: Array, move: Array) -> Array:
-    integer = np.dtype(f"i{array.dtype.itemsize}")
-    bits = np.ascontiguousarray(array).view(integer).reshape(array.shape)
-    least = np.iinfo(integer).min
-    # negative floats order backwards by their bits: turned round, neighbours are one apart everywhere
-    ordered = np.where(bits < 0, least - bits, bits) + move.astype(integer)
-    moved = np.where(ordered < 0, least - ordered, ordered).astype(integer).view(array.dtype).reshape(array.shape)
+    ordered = _ordered(array)
+    moved = _unordered((ordered + move.astype(ordered.dtype)).astype(ordered.dtype), array.dtype)
     with np.errstate(all="ignore"):
-        kept = ~np.isfinite(moved.astype(np.float64)) | (array.astype(np.float64) == 0.0)
+        kept = ~np.isfinite(_real(moved)) | (_real(array) == 0.0)
     return np.where(kept, array, moved).astype(array.dtype)

@@ -432,7 +432,7 @@ def _rows(**more: Any) -> dict[str, Any]:
 
 
 CAPTURES = [
-    _exported("branch_on_a_value", _value_branch, f32(5, -1), blames="capture"),
+    _exported("branch_on_a_value", _value_branch, f32(5, -1), "numeric branch_split", "capture"),
     _exported("number_taken_out", _python_number, f32(5, -1), blames="capture"),
     _exported("rounds_by_a_value", _rounds_by_value, f32(3.5, -1), blames="capture"),
     _exported(

@@ -66,7 +66,7 @@ def bucket_of(build: str, case: Case, verdict: Verdict) -> Bucket:
         build=build,
         kind=verdict.kind.value,
         side=verdict.side if verdict.kind in SIDED else "",
-        output=verdict.output or "",
+        output="" if verdict.kind is Kind.BRANCH_SPLIT else verdict.output or "",  # its site is the branch
         site=verdict.site,
         grade=verdict.grade.value,
         finite=case.is_finite,

@@ -7,10 +7,25 @@ The contract is what the target declares and what the graph says. What the seeds
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from fuzzparity.case import Case
 from fuzzparity.execution import Environment
 from fuzzparity.target import Ort
+
+
+class Role(StrEnum):
+    """Name what an input most likely is: which moves are worth making on it, never a limit."""
+
+    IMAGE = "image"
+    TOKENS = "tokens"
+    INDICES = "indices"
+    MASK = "mask"
+    LENGTHS = "lengths"
+    OFFSETS = "offsets"
+    STATE = "state"
+    SCALE = "scale"
+    GENERIC = "generic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,9 @@ class InputContract:
     onnx_name: str = ""  # the ONNX input paired with it; empty when export dropped it
     is_opaque: bool = False  # left as in the seeds: neither values nor dims are mutated
     index_reason: str = ""  # where the graph implies the limit: "graph: Gather over an axis of length 30522"
+    role: Role = Role.GENERIC
+    role_reason: str = ""
+    counted: tuple[str, int] | None = None  # of lengths and offsets: the input and dim along which they count
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from fuzzparity.generate.mutators import mutators_for
 from fuzzparity.generate.pool import Entry, Pool
 from fuzzparity.generate.relations import Rule
 from fuzzparity.generate.rng import Rng
+from fuzzparity.generate.roles import related
 from fuzzparity.generate.rows import Stack, stacker_for
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.sweep import Step, sweep
@@ -315,6 +316,7 @@ class Generator:
                 draft, names = moved, [*names, mutator.name]
         if not self._affords(draft):
             return None
+        draft = related(scene, draft, rng)
         if nonfinite:
             draft, names = self._planted(draft, names)
         if not names:
@@ -388,4 +390,4 @@ class Generator:
         return {name: (tried, self._kept[name]) for name, tried in self._tried.items()}
 
 
-_CROSSING = frozenset({"swap inputs", "swap patch", "mix"})
+_CROSSING = frozenset({"swap inputs", "swap patch", "mix", "token swaps", "index swaps"})

@@ -16,6 +16,7 @@ from fuzzparity.generate.moves import Draft, Mutator, exchange, filled_with, num
 from fuzzparity.generate.nearby import NEARBY
 from fuzzparity.generate.resizing import RESIZING
 from fuzzparity.generate.rng import Rng
+from fuzzparity.generate.roles import ROLE_MOVES, roles_of
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.thresholds import THRESHOLDS
 from fuzzparity.generate.values import Fill
@@ -215,7 +216,8 @@ def mutators_for(scene: Scene) -> tuple[Mutator, ...]:
     idle = set() if scene.contract.constants else set(_OF_CONSTANTS)
     idle |= set() if scene.periods else {"resize to periods"}
     idle |= set() if len(scene.axes) > 1 else {"swap sizes", "stretch"}
-    kept = []
+    roles = roles_of(scene)
+    kept = [mutator for role, mutator in ROLE_MOVES if role in roles]
     for mutator in MUTATORS:
         has_place = scene.axes if mutator.family == "shape" else scene.mutable
         has_dtype = not mutator.needs or families & set(mutator.needs)

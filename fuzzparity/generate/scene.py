@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fuzzparity.case import Array, Case
-from fuzzparity.contract import Contract
+from fuzzparity.contract import Contract, Role
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.domain import Domain, confine, domain_of, index_range, units_of
 from fuzzparity.generate.dtypes import cast
@@ -39,6 +39,7 @@ class Scene:
         self.domains: list[Domain] = [
             domain_of(item, contract, [draft[index] for draft in drafts]) for index, item in enumerate(contract.inputs)
         ]
+        self._counted = self._counting()
         self.opaque = frozenset(index for index, item in enumerate(contract.inputs) if item.is_opaque)
         self._all_axes = axes_of(contract)
         bound = self._bound_symbols()
@@ -68,6 +69,29 @@ class Scene:
         self._refused: dict[tuple[str, int], int] = {}
         self._accepted: set[tuple[str, int]] = set()
         self.relations = SizeRelations([axis.symbol for axis in self.axes])
+
+    def _counting(self) -> dict[int, tuple[int, int]]:
+        """Return for inputs of lengths and offsets the input and dim along which they count."""
+        places = {
+            index: (self.names.index(item.counted[0]), item.counted[1])
+            for index, item in enumerate(self.contract.inputs)
+            if item.counted is not None and item.counted[0] in self.names and not item.is_opaque
+        }
+        return {index: place for index, place in places.items() if self.domains[index].traits.family == "int"}
+
+    def role(self, index: int) -> Role:
+        """Return the role of an input."""
+        return self.contract.inputs[index].role
+
+    @property
+    def counting(self) -> tuple[int, ...]:
+        """Return the inputs of lengths and offsets whose dim is known."""
+        return tuple(self._counted)
+
+    def counted(self, index: int, arrays: Sequence[Array]) -> int:
+        """Return the size along which the values of an input count."""
+        owner, place = self._counted[index]
+        return int(arrays[owner].shape[place])
 
     def _bound_symbols(self) -> set[str]:
         """Return the axes that may not change by themselves, the root of an opaque derived one among them."""

@@ -14,6 +14,7 @@ from fuzzparity.case import Array
 from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.dtypes import filled
 from fuzzparity.generate.resizing import swapped
+from fuzzparity.generate.roles import role_steps, written
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import Axis
 from fuzzparity.generate.values import Fill
@@ -48,6 +49,7 @@ def sweep(scene: Scene) -> Iterator[Step]:
         _joint_fills(scene),
         _pairs(scene),
         _nonfinite(scene),
+        _by_role(scene),
         _joint_shapes(scene),
         _every(breaking_steps_of(scene), 4),
     )
@@ -163,6 +165,15 @@ def _nonfinite(scene: Scene) -> Iterator[Step]:
             if rank < len(fills):
                 names = (f"{scene.names[index]} {fills[rank].name}",)
                 yield Step(names, _filling(scene, {index: fills[rank]}), nonfinite=True)
+
+
+def _by_role(scene: Scene) -> Iterator[Step]:
+    for name, index, shares in role_steps(scene):
+        yield Step((name,), _writing(scene, index, shares))
+
+
+def _writing(scene: Scene, index: int, shares: Array) -> Build:
+    return lambda arrays: written(scene, index, shares, arrays) if arrays[index].size else None
 
 
 def _filling(scene: Scene, fills: dict[int, Fill]) -> Build:

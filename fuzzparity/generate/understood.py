@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract
+from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract, Role
 from fuzzparity.generate.contract import SeedStatistics, near_range
 from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.generate.relations import RefusalTally, Rule
@@ -48,6 +48,7 @@ def understood(
             for axis, dim in enumerate(item.dims)
         )
         lines.append(_values_line(item, contract, statistics))
+        lines += _role_lines(item)
         lines += (_hint_line(hint) for hint in contract.hints if hint.input == item.name and not _is_said(hint, item))
         if statistics is not None:
             lines += _realism_lines(item, statistics)
@@ -185,6 +186,19 @@ def _values_line(item: InputContract, contract: Contract, statistics: SeedStatis
     elif not item.dims or all(not dim.is_dynamic and dim.size == 1 for dim in item.dims):
         change += f" or opaque_inputs=[{item.name!r}]"
     return Line(subject, says, "default", "nothing bounds them", change)
+
+
+def _role_lines(item: InputContract) -> Iterator[Line]:
+    """Yield what an input is taken for, where something tells."""
+    if item.role is Role.GENERIC or item.is_opaque:
+        return
+    says = item.role.value
+    if item.counted is not None:
+        says += f", up to the size of {place_words(*item.counted)} in most cases"
+    source, _, why = item.role_reason.rpartition(": ")
+    known = {"graph": "graph", "declared by you": "declared"}.get(source, "seeds")
+    reason = item.role_reason if source else f"{why}; it steers the search, no limit"
+    yield Line(f"{item.name} role", says, known, reason)
 
 
 def _hint_line(hint: Hint) -> Line:

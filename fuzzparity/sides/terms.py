@@ -17,6 +17,7 @@ from fuzzparity.contract import Contract, Derived, Dim, Hint, InputContract
 from fuzzparity.errors import InvalidTarget
 from fuzzparity.sides.graph import GraphFacts, GraphInput
 from fuzzparity.sides.mining import Mined
+from fuzzparity.sides.roles import with_roles
 from fuzzparity.sides.shapes import Asked, AskedDims
 from fuzzparity.target import Target
 
@@ -78,7 +79,7 @@ def contract_of(
         factors=_first_of(_MOST_PERIODS, code.factors, graph.factors),
         steps=graph.steps,
     )
-    contract = _with_derived(contract, symbols, paired)
+    contract = with_roles(_with_derived(contract, symbols, paired), seed, target.carry.values())
     return dataclasses.replace(contract, batch=_batch(target, contract, asked))
 
 

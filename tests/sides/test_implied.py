@@ -121,6 +121,7 @@ def test_every_line_has_a_reason_and_a_way_to_change_it() -> None:
             "dynamic_shapes={'ids': {0: Size(1, 64)}}",
         ),
         "ids values: 0..49": ("graph: Gather over an axis of length 50", "ranges={'ids': (0, 49)}"),
+        "ids role: indices": ("graph: Gather over an axis of length 50", ""),
         "x dim 0: any size": ("graph: the ONNX model leaves dim 'n' free", "dynamic_shapes={'x': {0: Size(1, 64)}}"),
         "x dim 1: 4": ("graph: the ONNX model has it fixed", ""),
         "x values: -1..1": ("declared by you", "ranges={'x': (-1, 1)}"),

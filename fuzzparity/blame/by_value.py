@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from fuzzparity.blame.cut import Part
-from fuzzparity.blame.families import MOVING, family, is_akin, main_place, weight
+from fuzzparity.blame.families import DOES_OWN, MOVING, family, is_akin, main_place, weight
 from fuzzparity.blame.matching import are_same
 from fuzzparity.blame.paired import Run
 from fuzzparity.blame.subgraphs import CONTAINERS, BodyRun, View, constant_of, free_names, needs_of, reference_body_runs
@@ -23,6 +23,7 @@ from fuzzparity.case import Array, is_float
 from fuzzparity.values import Event
 
 _MOST_TRIES = 120  # substitutions; each is a session of the whole model
+_MOST_EARLIER = 40  # of these, to come closer to where it begins
 _TELLING = 4  # different numbers that a float value must hold to pair by them alone; an integer one four times as many
 
 Heals = Callable[[str, Array], bool]  # ONNX value, torch's value -> the output is torch's again
@@ -72,7 +73,7 @@ def locate_in(
     behind = book.behind(outputs)
     for pair in sorted(_pairs(book, behind), key=lambda pair: pair.rank)[:_MOST_TRIES]:
         if heals(pair.name, pair.value):
-            return _match(book, pair, True)
+            return _match(book, pair if pair.is_strict else _earlier(book, pair, heals), True)
     # no value alone heals: of several faults, the first node that gives other numbers than its counterpart
     own = next((pair for pair in _pairs(book, behind) if pair.is_strict), None)
     if own is not None:
@@ -153,6 +154,17 @@ def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
                 yield _Pair(name, event, exact.astype(value.dtype), is_strict, rank)
 
 
+def _earlier(book: _Book, found: _Pair, heals: Heals) -> _Pair:
+    """Return what heals before a value that heals, by nodes behind what agrees that do work of their own."""
+    region = [name for name in book.behind([found.name]) if name != found.name]
+    able = [name for name in region if weight(book.view.makers[name].op_type) >= DOES_OWN]
+    for pair in list(_pairs(book, able))[:_MOST_EARLIER]:
+        value = book.values[pair.name]
+        if value.size > 1 and value.size == pair.value.size and heals(pair.name, pair.value):
+            return pair
+    return found
+
+
 def _match(book: _Book, pair: _Pair, heals: bool) -> Match:
     region = book.behind([pair.name])
     nodes = [book.view.makers[name] for name in region]
@@ -229,7 +241,9 @@ class _Book:
         if node.op_type == "Transpose":  # in another order: right unless torch moved the same numbers otherwise
             akin = [event for event in self.events if is_akin(event.op, "Transpose")]
             return not any(self.is_among(given, event.inputs) for event in akin)
-        return self.same(given, value) or bool((given.reshape(-1).astype(value.dtype) == value.reshape(-1)).all())
+        if given.dtype.kind == value.dtype.kind:
+            return are_same(value, given)  # in the eps of the new type
+        return bool((given.reshape(-1).astype(np.float64) == value.reshape(-1).astype(np.float64)).all())
 
     def same(self, one: Array, other: Array) -> bool:
         """Tell whether two values hold the same numbers; each pair is looked at once."""

@@ -71,37 +71,46 @@ def _completed(known: Attribution, found: Located) -> Attribution:
 
 def find(site: Site) -> Located | None:
     """Return the place, with its source line; None when none was found."""
+    known = site.verdict.attribution
+    is_told = site.part == "optimizer" or (known is not None and known.op)
+    if site.verdict.kind in (Kind.CRASH, Kind.HANG) and not is_told:
+        return _of_death(site)
+    return site.fork(functools.partial(_search, site))
+
+
+def _search(site: Site, send: Callable[[Any], None]) -> Located | None:
+    """Ask one search after the other, in one process: what one has loaded, the next one has."""
     part, _, detail = site.verdict.blame.partition(":")
     known = site.verdict.attribution
     if part == "optimizer":
-        return site.fork(functools.partial(_of_passes, site, tuple(detail.split("+"))))
+        return _of_passes(site, tuple(detail.split("+")))
     if known is not None and known.op:
-        found = site.fork(functools.partial(_of_node, site, known.op, known.onnx_node))
-    elif site.verdict.kind in (Kind.CRASH, Kind.HANG):
-        found = _of_death(site)
-    elif part == "capture":
-        found = site.fork(functools.partial(_of_capture, site))
-        if found is not None and not found.op:  # the line is known, the node may be by value
-            by_value = site.fork(functools.partial(_by_values, site))
-            if by_value is not None:
-                found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
-    else:
-        found = None
-    if found is None and site.verdict.kind not in (Kind.CRASH, Kind.HANG):
-        found = site.fork(functools.partial(_of_values, site))
+        return _of_node(site, known.op, known.onnx_node)
+    found = _tried(_of_capture, site) if part == "capture" else None
+    if found is not None and not found.op:  # the line is known, the node may be by value
+        by_value = _tried(_by_values, site)
+        if by_value is not None:
+            found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
+    if found is None:
+        found = _tried(_of_values, site)
     if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
-        found = site.fork(functools.partial(_of_capture, site))
+        found = _tried(_of_capture, site)
     return found
 
 
-# What follows runs in forks.
+def _tried(search: Callable[[Site], Located | None], site: Site) -> Located | None:
+    """Return what a search has found; one that fails has found nothing, and the next one is asked."""
+    try:
+        return search(site)
+    except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
+        return None
 
 
 def _of_death(site: Site) -> Located | None:
     """Return the node at work when a run of the file, node by node, died or did not end."""
     told = site.bench.guilty_node() if site.verdict.kind is Kind.CRASH else None
     if told is not None:
-        return site.fork(functools.partial(_of_node, site, *told))
+        return site.fork(lambda send: _of_node(site, *told))
     last: list[Located] = []
     seconds = _HANGS * site.run_seconds + 2.0
     site.fork(functools.partial(_walked, site), last.append, seconds)
@@ -149,7 +158,7 @@ def _walked(site: Site, send: Callable[[Any], None]) -> None:
     send(Located())
 
 
-def _of_node(site: Site, op: str, name: str, send: Callable[[Any], None]) -> Located | None:
+def _of_node(site: Site, op: str, name: str) -> Located | None:
     """Return the place of a kernel's node that blame has found; inside its bodies where it has any."""
     from fuzzparity.blame.inner import guilty_inside
     from fuzzparity.blame.localize import Located, label_of
@@ -196,7 +205,7 @@ def _with_matched_source(site: Site, node: Any, found: Located) -> Located:
     return replace(found, source=site.relative(event.source), how=how)
 
 
-def _of_passes(site: Site, passes: tuple[str, ...], send: Callable[[Any], None]) -> Located | None:
+def _of_passes(site: Site, passes: tuple[str, ...]) -> Located | None:
     """Return the original nodes that the passes at fault rewrote."""
     from fuzzparity.blame.fused import guilty_rewrite, nodes_named, rewrites
     from fuzzparity.blame.localize import Located, label_of
@@ -236,14 +245,13 @@ def _of_passes(site: Site, passes: tuple[str, ...], send: Callable[[Any], None])
     return found if origin.stack else _with_matched_source(site, node, found)
 
 
-def _of_values(site: Site, send: Callable[[Any], None]) -> Located | None:
+def _of_values(site: Site) -> Located | None:
     """Return the first place that leaves torch's values: by the exporter's names, else by what values hold."""
     from fuzzparity.blame.localize import locate_paired
     from fuzzparity.blame.origins import has_origins
-    from fuzzparity.explain.programs import program_of
 
     if has_origins(site.model):
-        program, is_same = program_of(site.loaded, site.build, site.bench.model.parent)
+        program, is_same = site.program
         scope = program.run(site.case)
         if scope.refused_at:
             return _of_refusal(site, scope)
@@ -289,7 +297,7 @@ def _of_refusal(site: Site, scope: Any) -> Located | None:
     return Located(node.op_type, node.name, scope.refused_at, origin.module, origin.stack, how=how, is_guess=False)
 
 
-def _by_values(site: Site, send: Callable[[Any], None] = lambda message: None) -> Located | None:
+def _by_values(site: Site) -> Located | None:
     """Return the first node that leaves torch's values, paired by what they hold."""
     import numpy as np
 
@@ -357,10 +365,9 @@ def _of_lost(site: Site, match: Any) -> Located:
     return Located(op, "", "", origin_of(match.node).module, "", source, how, True)
 
 
-def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:
+def _of_capture(site: Site) -> Located | None:
     """Return the user's line at which the captured program leaves the module."""
     from fuzzparity.blame.capturing import left_at
-    from fuzzparity.explain.programs import program_of
     from fuzzparity.sides.captured import captured, traced
     from fuzzparity.sides.eager import eager_events
 
@@ -368,7 +375,7 @@ def _of_capture(site: Site, send: Callable[[Any], None]) -> Located | None:
     if site.bench.exporter == "torchscript":
         program = eager_events(traced(site.loaded), site.case)
     elif site.part == "export":  # the program that the exporter itself decomposed
-        program = eager_events(program_of(site.loaded, site.build, site.bench.model.parent)[0].as_target(), site.case)
+        program = eager_events(site.program[0].as_target(), site.case)
     else:
         program = eager_events(captured(site.loaded), site.case)
     return left_at(eager, program, site.build.notes, site.model, site.relative, site.source_of)

@@ -94,6 +94,13 @@ class Site:
 
         return onnx.load(self._bench.model)
 
+    @functools.cached_property
+    def program(self) -> tuple[Any, bool]:
+        """Return (torch's decomposed program, whether it is known to be what the build was made from)."""
+        from fuzzparity.explain.programs import program_of
+
+        return program_of(self.loaded, self.build, self._bench.model.parent)
+
     @property
     def feeds(self) -> dict[str, Array]:
         """Return the case by ONNX input name."""

@@ -16,7 +16,7 @@ import numpy as np
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.explain.locating import located
 from fuzzparity.explain.pairing import map_of, matching, pair_alone
-from fuzzparity.explain.programs import onnx_values, program_of
+from fuzzparity.explain.programs import onnx_values
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.site import Site
 from fuzzparity.finding import Bucket
@@ -128,7 +128,7 @@ def _by_name(site: Site, values: Mapping[str, Array]) -> tuple[list[TraceRow], l
     from fuzzparity.blame.paired import container_of, inner_steps, pairs_of, steps
     from fuzzparity.blame.subgraphs import View
 
-    program, is_same = program_of(site.loaded, site.build, site.bench.model.parent)
+    program, is_same = site.program
     scope = program.run(site.case)
     view = View(site.model, site.model.graph)
     pairs = pairs_of(view, scope)

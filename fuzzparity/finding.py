@@ -61,15 +61,19 @@ class Bucket:
 
 
 def bucket_of(build: str, case: Case, verdict: Verdict) -> Bucket:
-    """Return the provisional bucket of a verdict on a case."""
+    """Return the provisional bucket of a verdict on a case.
+
+    A branch is one fault on whatever input and output it shows.
+    """
+    is_branch = verdict.kind is Kind.BRANCH_SPLIT
     return Bucket(
         build=build,
         kind=verdict.kind.value,
         side=verdict.side if verdict.kind in SIDED else "",
-        output="" if verdict.kind is Kind.BRANCH_SPLIT else verdict.output or "",  # its site is the branch
+        output="" if is_branch else verdict.output or "",
         site=verdict.site,
         grade=verdict.grade.value,
-        finite=case.is_finite,
+        finite=case.is_finite or is_branch,
     )
 
 

@@ -35,13 +35,18 @@ def left_at(
 
     `notes`: what the exporter said. `relative`, `source_of`: absolute "file:line", stack -> "file:line" for people.
     """
-    first = next(departure(eager, captured), None)
+    left = list(departure(eager, captured))
     noted = _noted(notes)
-    if first is None and not noted:
+    if not left and not noted:
         return None
-    place, event = first if first is not None else (0, Event("", ()))
+    place, event = left[0] if left else (0, Event("", ()))
+    decision = _decision(eager, place) if left else None
+    is_in_arm = bool(event.source) and branch_line(event.source) not in ("", event.source)
+    taken = _decided_by(eager, place) if left and decision is None and not is_in_arm else None
+    if taken is not None:  # what a condition alone needs is not computed either: the arm comes after it
+        decision = eager[taken]
+        place, event = next(((at, one) for at, one in left if at > taken), (place, event))
     source = relative(event.source) if event.source else ""
-    decision = _decision(eager, place) if first is not None else None
     guard = _guard(noted, source)
     is_other_arm = bool(event.op) and all(event.op != one.op for one in captured)
     branch = branch_line(event.source) if is_other_arm else ""
@@ -68,6 +73,19 @@ def _decision(eager: Sequence[Event], place: int) -> Event | None:
     for event in reversed(eager[:place]):
         if any(sign in event.op for sign in _DECISIONS):
             return event
+    return None
+
+
+def _decided_by(eager: Sequence[Event], place: int) -> int | None:
+    """Return the place of the decision on a value that an operator's outputs lead to; None where they lead to none."""
+    live = {id(array) for array in eager[place].outputs}
+    for at in range(place + 1, len(eager)):
+        event = eager[at]
+        if not any(id(array) in live for array in event.inputs):
+            continue
+        if any(sign in event.op for sign in _DECISIONS):
+            return at
+        live |= {id(array) for array in event.outputs}
     return None
 
 

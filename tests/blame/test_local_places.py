@@ -141,6 +141,25 @@ def test_the_line_of_a_frozen_decision_is_named():
     assert not found.is_guess
 
 
+class Asking(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        largest = x.abs().max()
+        if largest > 3:  # line: asked
+            return x - 1  # line: arm
+        return x * 2
+
+
+def test_the_line_of_a_decision_is_named_where_its_condition_is_computed_before_it():
+    seed, case = Case({"x": np.ones(3, np.float32)}), Case({"x": 4 * np.ones(3, np.float32)})
+    loaded = loaded_of(Asking(), seed)
+    model = model_of([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": TensorProto.FLOAT}, TensorProto.FLOAT, {})
+    eager, program = eager_events(loaded, case), eager_events(traced(loaded), case)
+    found = left_at(eager, program, (), model, lambda source: Path(source).name, lambda stack: "")
+    assert found is not None
+    assert (found.source, found.is_guess) == (f"test_local_places.py:{line_of('asked')}", False)
+    assert f"from aten.sub.Tensor (test_local_places.py:{line_of('arm')}) on" in found.how
+
+
 class Sized(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[0] > 3:  # line: size

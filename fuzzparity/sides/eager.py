@@ -138,6 +138,8 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
             self.events.append(Event(str(func), (), source, is_refused=True, inputs=inputs))
             raise
         leaves = _pytree.tree_leaves(result)
+        if func._schema.is_mutable:
+            self._forget_written(leaves)
         outputs = self._arrays([leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, bool, int, float))])
         self.events.append(Event(str(func), outputs, source, inputs=inputs, is_inner=self._inside is not None))
         return result
@@ -163,6 +165,14 @@ class _Recording(TorchDispatchMode):  # type: ignore[misc]
             del self.events[kept:]
         finally:
             self._inside = None
+
+    def _forget_written(self, leaves: list[Any]) -> None:
+        """Read tensors that were written to anew: their version counts up only after the operator has returned."""
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and not leaf.is_inference():
+                self._known.pop((id(leaf), leaf._version), None)
+                array = self._array(leaf)
+                self._known[(id(leaf), leaf._version + 1)] = (leaf, array)
 
     def _arrays(self, leaves: list[Any]) -> tuple[Array, ...]:
         """Return copies of tensors, and numbers, as far as there is room."""

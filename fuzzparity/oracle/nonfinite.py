@@ -58,7 +58,8 @@ class NonfiniteWeighing(Weighing):
         """Return where values are a side's answer: the same pattern, and the same number where it is one."""
         theirs, kinds = (self.values[0], self.torch) if side == TORCH else (self.values[1], self.ort)
         near = difference(values, theirs) <= self.question.default.at(np.abs(theirs), 0.0)
-        return (pattern(values) == kinds) & ((kinds != 0) | near)
+        hit: Flags = (pattern(values) == kinds) & ((kinds != 0) | near)
+        return hit
 
     @property
     def may_be_order(self) -> bool:
@@ -81,7 +82,8 @@ class NonfiniteWeighing(Weighing):
 
     def _by_order(self) -> Flags:
         torch_right, ort_right = self.torch == self.exact, self.ort == self.exact
-        return (torch_right | self.order_torch) & (ort_right | self.order_ort) & ~self._excused()
+        by_order: Flags = (torch_right | self.order_torch) & (ort_right | self.order_ort) & ~self._excused()
+        return by_order
 
     def _excused(self) -> Flags:
         is_finite = self.exact == 0

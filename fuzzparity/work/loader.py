@@ -19,7 +19,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -142,6 +142,15 @@ class Context:
         except (EOFError, ConnectionResetError):
             os._exit(0)
 
+    def end(self) -> NoReturn:
+        """End this process as if its job had returned; for a job that an engine of its own never returns to."""
+        _end(self.connection, Returned(None))
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End this process as if its job had raised."""
+        ours = error if isinstance(error, FuzzparityError) else None
+        _end(self.connection, Raised(ours, "".join(traceback.format_exception(error))))
+
 
 def resolve(job: str) -> Callable[..., Any]:
     """Return the function that "module:function" names."""
@@ -244,23 +253,18 @@ class _Server:
 
     def _run(self, launch: Launch, connection: Connection) -> NoReturn:
         """Run the job in this process and end it."""
-        code = 0
         try:
             no_core_dump()
             limit_memory(launch.limits.memory_bytes)
             map_path = Path(launch.map_path)
             assert self._loaded is not None
             context = Context(self._loaded, connection, Announcer(map_path), map_path, launch.limits, self._spec)
-            connection.send(Returned(resolve(launch.job)(context, *launch.arguments)))
+            result = Returned(resolve(launch.job)(context, *launch.arguments))
         except FuzzparityError as error:
-            code = _report(connection, Raised(error, traceback.format_exc()))
+            _end(connection, Raised(error, traceback.format_exc()))
         except BaseException:  # a fault of ours: the parent reports it, the process ends
-            code = _report(connection, Raised(None, traceback.format_exc()))
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            connection.close()
-            os._exit(code)
+            _end(connection, Raised(None, traceback.format_exc()))
+        _end(connection, result)
 
     def _reap(self) -> None:
         while self._children:
@@ -318,12 +322,19 @@ def _load_target(spec: LoadSpec) -> tuple[LoadedTarget, tuple[tuple[str, ...], .
     return with_sides(loaded, spec.providers, spec.provider_options, spec.device), builds
 
 
-def _report(connection: Connection, raised: Raised) -> int:
+def _end(connection: Connection, last: Returned | Raised) -> NoReturn:
+    """Send a last message and end this process, past destructors that may be what kills it."""
+    code = FAULT_EXIT if isinstance(last, Raised) else 0
     try:
-        connection.send(raised)
-    except (OSError, ValueError):
-        pass
-    return FAULT_EXIT
+        connection.send(last)
+    except Exception:  # what cannot be sent is a fault of ours; a parent that is gone hears nothing
+        code = FAULT_EXIT
+        with suppress(OSError, ValueError):
+            connection.send(Raised(None, traceback.format_exc()))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.close()
+    os._exit(code)
 
 
 def main() -> None:

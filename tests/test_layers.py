@@ -25,6 +25,7 @@ LAYERS = {
     "execution": 1,
     "verdict": 1,
     "finding": 1,
+    "goals": 1,
     "known": 1,
     "contract": 1,
     "values": 1,

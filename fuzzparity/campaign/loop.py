@@ -20,6 +20,7 @@ from fuzzparity.campaign.rechecking import recheck, seconds_for, take_over
 from fuzzparity.campaign.records import (
     PROBE_JOB,
     Avoided,
+    Elsewhere,
     Hits,
     Kept,
     LeaseDone,
@@ -38,6 +39,7 @@ from fuzzparity.execution import ORT, TORCH
 from fuzzparity.finding import Finding, Suspect
 from fuzzparity.generate.relations import RefusalTally, Rule
 from fuzzparity.generate.understood import refusal_notes
+from fuzzparity.goals import goals_of, standings
 from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow, choose
 from fuzzparity.report.records import CampaignResult, CampaignStatus
@@ -77,6 +79,7 @@ class Campaign:
         self.builds: tuple[tuple[str, ...], ...] = ((),)  # the dtypes of each build that the target asks for
         self._rules: tuple[Rule, ...] = ()
         self._refusals = RefusalTally()
+        self._elsewhere: dict[str, tuple[int, int]] = {}  # line -> cases that agreed, and that differed
         self._noted: set[str] = set()
 
     def run(self) -> CampaignResult:
@@ -218,10 +221,17 @@ class Campaign:
             self._note_once(event.payload.reason)
         elif isinstance(event.payload, Noted):
             self._note_once(event.payload.text)
+        elif isinstance(event.payload, Elsewhere):
+            self._went_elsewhere(event.payload)
         elif isinstance(event.payload, Avoided):
             slot.avoided += event.payload.count
         elif isinstance(event.payload, LeaseDone):
             self._lease_done(crew, slot, event.payload)
+
+    def _went_elsewhere(self, told: Elsewhere) -> None:
+        for line, (agreed, differed) in told.counts.items():
+            before = self._elsewhere.get(line, (0, 0))
+            self._elsewhere[line] = (before[0] + agreed, before[1] + differed)
 
     def _lease_done(self, crew: Crew, slot: Slot, done: LeaseDone) -> None:
         crew.finish(slot, done)
@@ -364,6 +374,8 @@ class Campaign:
             interrupted=self._signal is not None,
         )
         findings = self._findings(self._docket.findings)
+        goals = goals_of(self._prepared.facts.build.notes)
+        notes += tuple(standings(goals, findings, self._elsewhere, self._counters.executions))
         return CampaignResult(
             self._campaign_id,
             self._prepared.facts,

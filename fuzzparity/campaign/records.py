@@ -128,6 +128,13 @@ class Hits:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Report how often cases decided otherwise than the exported sample: line -> (agreed, differed)."""
+
+    counts: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Avoided:
     """Report how many places of a lease stayed empty since the last report, ahead of a case that may kill."""
 

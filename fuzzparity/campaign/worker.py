@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from fuzzparity.campaign.boundaries import Boundaries
-from fuzzparity.campaign.records import Avoided, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
+from fuzzparity.campaign.otherarms import OtherArms
+from fuzzparity.campaign.records import Avoided, Elsewhere, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
@@ -70,6 +71,7 @@ class Worker:
         self._told: set[str] = set()
         self._refusals = RefusalTally()
         self._caution = Caution()
+        self._other_arms = OtherArms(twin.arms)
         self._sequences = Sequences(carrying_of(context.loaded.target, self._facts), seeds, spec.rng_seed)
         target = context.loaded.target
         self._boundaries = Boundaries(
@@ -106,6 +108,8 @@ class Worker:
                 self._boundaries.drop()
         if counters.hits:
             self._context.send(Hits(counters.hits))
+        if counts := self._other_arms.taken():
+            self._context.send(Elsewhere(counts))
         return LeaseDone(
             lease.number,
             counters.executions,
@@ -170,7 +174,8 @@ class Worker:
         expected, actual = self._twin.run(case, proposal.lineage.sequence)
         counters.executions += 1
         screening = self._twin.screen(case, expected, actual, relative=relative)
-        for note in self._twin.oracle.meter.taken():
+        self._other_arms.add(expected, actual, is_suspicious=screening.is_suspicious)
+        for note in (*self._twin.oracle.meter.taken(), *self._twin.arms.taken_notes()):
             self._context.send(Noted(note))
         judgement = Judgement(screening.kind, comparisons=screening.comparisons, measures=screening.measures)
         signals = features(case, self._facts.contract, expected, actual, judgement)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fuzzparity.campaign.setup import Prepared
 from fuzzparity.explain.sizes import Sized, SizingSpec
 from fuzzparity.generate.understood import Line, understood
+from fuzzparity.goals import goals_of
 from fuzzparity.oracle.proposals import DECLARED, Proposal
 from fuzzparity.work.alone import Exit
 
@@ -20,6 +21,7 @@ def understand(prepared: Prepared) -> tuple[Line, ...]:
     """Return the contract as understood; what the sizing showed on one side alone becomes a note."""
     sized = _sized(prepared)
     prepared.notes += sized.one_sided
+    prepared.notes += [f"guard gap: {goal.text}" for goal in goals_of(prepared.facts.build.notes)]
     lines = understood(
         prepared.facts.contract,
         is_given=prepared.facts.build.origin == "given",

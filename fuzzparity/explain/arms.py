@@ -61,6 +61,11 @@ class TwinArms:
         """Return the text of a decision's line."""
         return self._pair.code_at(decision.source)
 
+    def taken_notes(self) -> tuple[str, ...]:
+        """Return what is to be said and has not been taken before."""
+        note, self.note = self.note, ""
+        return (note,) if note else ()
+
     def decided(self, case: Case, actual: Execution) -> Execution:
         """Return ORT's execution with the branches that it took, where its model has any and they can be believed."""
         if not actual.is_ok or actual.decisions or not self._pair.branching.has_branches:

@@ -7,21 +7,21 @@ plants NaN and infinities, the rest is confined to the contract.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from itertools import islice
 
 import numpy as np
 
 from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.contract import Contract
 from fuzzparity.errors import InvalidCase
+from fuzzparity.generate.bandit import Efforts, Weighed
 from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.contract import Valid, breach
-from fuzzparity.generate.moves import Mutator, region_of
+from fuzzparity.generate.moves import region_of
 from fuzzparity.generate.mutators import mutators_for
-from fuzzparity.generate.pool import Entry, Pool
+from fuzzparity.generate.pool import SEEDS, Entry, Pool
 from fuzzparity.generate.relations import Rule
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.roles import related
@@ -40,6 +40,8 @@ _SMALL_BYTES = 4096  # above this a repetition is unlikely and a digest dear
 _SWEEP_SEEDS = 4  # seeds that the sweep takes turns with
 _USUAL_SEEDS = 4  # a case of up to so many median seeds is of usual size
 _USUAL_ELEMENTS = 8192
+_LARGE_TIMES = 4  # the median seed's elements, from which a case is a large one
+_INTERLEAVED_SHARE = 1 / 8  # of large cases that run again, a seed between
 _LARGE_SHARE = 1 / 16  # of the largest drafts that get through
 _REWEIGH = 256  # proposals between two looks at which mutators pay
 
@@ -53,6 +55,7 @@ class Proposal:
     label: str
     contract_breaking: bool = False
     nonfinite: bool = False
+    family: str = ""  # of signals, that lent the parent
 
 
 class Generator:
@@ -83,6 +86,8 @@ class Generator:
         )
         median = sorted(seed.elements for seed in seeds)[len(seeds) // 2]
         self._usual_elements = max(_USUAL_SEEDS * median, _USUAL_ELEMENTS)
+        self._large_elements = max(_LARGE_TIMES * median, _LARGE_TIMES)
+        self._owed: list[tuple[Proposal, Case, str]] = []  # parent, case and label of what comes next
         self._contract = contract
         self._valid = valid
         self._rng_seed = rng_seed
@@ -99,9 +104,8 @@ class Generator:
         self._near = tuple(mutator for mutator in self._mutators if mutator.family == "near")
         self._breaks = list(breaking_steps(self._scene))
         self._plants = [(index, fill) for index, fills in enumerate(self._scene.nonfinite) for fill in fills]
-        self._tried: dict[str, int] = {mutator.name: 0 for mutator in self._mutators}
-        self._kept: dict[str, int] = dict.fromkeys(self._tried, 0)
-        self._weights = list(accumulate(mutator.weight for mutator in self._mutators))
+        self._moves = Weighed(self._mutators)
+        self._first_moves = Weighed(self._mutators)  # as they were before anything was learned
         self._seen: set[str] = set()
         self._sweep: list[Step] | None = None
         self._sweep_position = 0
@@ -135,6 +139,8 @@ class Generator:
         """
         self._lease = lease
         self._rng = Rng(self._rng_seed, lease)
+        self._pool.begin()
+        self._owed.clear()
         self._pool.note(feature for feature in known if feature not in self._pool.hits)
         if sequence is not None:
             self._sequence = sequence - 1
@@ -146,15 +152,32 @@ class Generator:
     def propose(self) -> Proposal:
         """Return the next case to run."""
         assert self._lease >= 0, "begin a lease first"
+        if self._owed:
+            parent, case, label = self._owed.pop()
+            return self.following(parent, case, ("between large cases",), label)
         self._sequence += 1
         if self._sequence % _REWEIGH == _REWEIGH - 1:
-            self._reweigh()
+            self._moves.reweigh(self._rng)
+            if self.stacker is not None:
+                self.stacker.maker.reweigh(self._rng)
         with np.errstate(all="ignore"):
             while self._sweep:
                 made = self._next_step()
                 if made is not None and self._is_inside(made) and self._is_new(made):
                     return made
-            return self._new_recipe(self._label())
+            return self._paying(self._new_recipe(self._label()))
+
+    def _paying(self, made: Proposal) -> Proposal:
+        """Count what a recipe costs: one execution, or as many of usual size as it is larger."""
+        cost = max(1.0, made.case.elements / self._usual_elements)
+        for name in dict.fromkeys(made.lineage.mutators):
+            self._moves.arms.tried(name, cost)
+        self._pool.parents.tried(made.family, cost)
+        is_large = made.case.elements >= self._large_elements and not made.contract_breaking
+        if is_large and self._rng.chance(_INTERLEAVED_SHARE):
+            # large, small, large: what one run leaves behind in a session may change the next
+            self._owed = [(made, made.case, made.label), (made, self._pool.seeds[0].case, "near")]
+        return made
 
     def _new_recipe(self, label: str) -> Proposal:
         """Return a recipe that was not proposed lately; one that was, or a seed, when patience ends."""
@@ -233,14 +256,16 @@ class Generator:
         assert self.stacker is not None
         lineage = self._lineage((), ("stack",), self._sequence + 1)
         stack = self.stacker.stack(self._rng, most_rows, lineage)
-        self._sequence += stack is not None
+        if stack is not None:
+            self._sequence += 1
+            self._pool.parents.tried(stack.family)
         return stack
 
     def alone(self, case: Case, stack: Stack, names: tuple[str, ...]) -> Proposal:
         """Return the proposal that runs rows of a stack again, in a smaller case: the next one of the stream."""
         self._sequence += 1
         lineage = replace(stack.lineage, mutators=names, sequence=self._sequence, lease=self._lease)
-        return Proposal(case, lineage, stack.label, nonfinite=not case.is_finite)
+        return Proposal(case, lineage, stack.label, nonfinite=not case.is_finite, family=stack.family)
 
     def following(self, parent: Proposal, case: Case, names: tuple[str, ...], label: str) -> Proposal:
         """Return the proposal of a case that goes on from another one: the next one of the stream."""
@@ -253,6 +278,28 @@ class Generator:
             sequence=self._sequence,
         )
         return Proposal(case, lineage, label, nonfinite=not case.is_finite)
+
+    def chained(self, steps: Sequence[int]) -> Proposal:
+        """Return the case that a chain makes of a seed, the next one of the stream: `steps` are 32-bit numbers.
+
+        The first one chooses the seed, each further one draws a mutator and its choices from itself alone, so that an
+        engine of its own can hold, cut and prolong chains in the place of cases.
+        """
+        self._sequence += 1
+        seeds = self._pool.seeds
+        parent = seeds[steps[0] % len(seeds)] if steps else seeds[0]
+        draft: list[Array] = list(parent.arrays)
+        names: list[str] = []
+        with np.errstate(all="ignore"):
+            for step in steps[1:]:
+                rng = Rng(self._rng_seed, step)
+                mutator = self._first_moves.pick(rng)
+                moved = mutator.move(self._scene, draft, rng.pick(seeds).arrays, rng)
+                if moved is not None:
+                    draft, names = moved, [*names, mutator.name]
+            settled = self._scene.settle(draft, keep_nonfinite=False)
+            made = None if settled is None else self._proposal(settled, (parent,), tuple(names), "recipe")
+        return made if made is not None and self._is_inside(made) else self._seed_itself()
 
     # The sweep
 
@@ -300,17 +347,18 @@ class Generator:
         rng, scene = self._rng, self._scene
         nonfinite = label == "nonfinite"
         near = label == "near"
-        parent = rng.pick(self._pool.seeds) if near else self._pool.choose(rng, finite=not nonfinite)
+        parent, family = (rng.pick(self._pool.seeds), SEEDS) if near else self._pool.choose_from(rng, not nonfinite)
         draw = rng.unit()
         count = (1 if draw < 0.5 else 2 if draw < 0.8 else 3) - nonfinite
-        mutators = [rng.pick(self._near) if near else self._weighed() for _ in range(count)] if self._mutators else []
+        mutators = (
+            [rng.pick(self._near) if near else self._moves.pick(rng) for _ in range(count)] if self._mutators else []
+        )
         donor = parent
         if any(mutator.name in _CROSSING for mutator in mutators):
             donor = rng.pick(self._pool.seeds) if near else self._pool.choose(rng)
         draft = list(parent.arrays)
         names: list[str] = []
         for mutator in mutators:
-            self._tried[mutator.name] += 1
             moved = mutator.move(scene, draft, donor.arrays, rng)
             if moved is not None:
                 draft, names = moved, [*names, mutator.name]
@@ -324,7 +372,8 @@ class Generator:
         settled = scene.settle(draft, keep_nonfinite=nonfinite)
         if settled is None:
             return None
-        return self._proposal(settled, (parent,) if donor is parent else (parent, donor), tuple(names), label)
+        parents = (parent,) if donor is parent else (parent, donor)
+        return replace(self._proposal(settled, parents, tuple(names), label), family=family)
 
     def _planted(self, draft: list[Array], names: list[str]) -> tuple[list[Array], list[str]]:
         """Write NaN or infinity into one input, over all of it or a part."""
@@ -335,18 +384,6 @@ class Generator:
         draft = list(draft)
         draft[index] = array
         return draft, [*names, fill.name]
-
-    def _weighed(self) -> Mutator:
-        target = self._rng.unit() * self._weights[-1]
-        return self._mutators[min(bisect_right(self._weights, target), len(self._mutators) - 1)]
-
-    def _reweigh(self) -> None:
-        """Give mutators whose cases are kept more often up to four times the weight of those whose are not."""
-        rates = [(self._kept[m.name] + 1) / (self._tried[m.name] + 20) for m in self._mutators]
-        best = max(rates, default=1.0)
-        self._weights = list(
-            accumulate(m.weight * (0.25 + 0.75 * rate / best) for m, rate in zip(self._mutators, rates, strict=True))
-        )
 
     # Learning
 
@@ -366,8 +403,11 @@ class Generator:
             return False
         kept = self._pool.offer(proposal.case, self._arrays(proposal.case), features)
         if kept:
-            for name in set(proposal.lineage.mutators) & self._kept.keys():
-                self._kept[name] += 1
+            for name in dict.fromkeys(proposal.lineage.mutators):
+                self._moves.arms.paid(name)
+                if self.stacker is not None:
+                    self.stacker.maker.arms.paid(name)
+            self._pool.parents.paid(proposal.family)
         return kept
 
     def adopt(self, case: Case, features: frozenset[str]) -> None:
@@ -387,7 +427,12 @@ class Generator:
 
     def statistics(self) -> dict[str, tuple[int, int]]:
         """Return by mutator how often it was tried and how often its case was kept."""
-        return {name: (tried, self._kept[name]) for name, tried in self._tried.items()}
+        return self._moves.arms.totals()
+
+    def efforts(self) -> Efforts:
+        """Return what each move and each family of parents cost and brought since this was asked last."""
+        rows = self.stacker.maker.arms.taken() if self.stacker is not None else {}
+        return {**self._moves.arms.taken(), **rows, **self._pool.parents.taken()}
 
 
 _CROSSING = frozenset({"swap inputs", "swap patch", "mix", "token swaps", "index swaps"})

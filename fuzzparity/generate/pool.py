@@ -1,7 +1,8 @@
 """Pool: the cases that recipes start from, the smallest known one per feature, bounded in count and bytes.
 
-The idea: a feature owns one case. Rare features lend their case more often, and a signal family is chosen before a
-feature of it, so that a talkative family does not drown a quiet one (FACTS, "Feedback").
+The idea: a feature owns one case. A signal family is chosen before a feature of it, so that a talkative family does
+not drown a quiet one (FACTS, "Feedback"), and by what the family's cases have brought lately; then rare features lend
+their case more often.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuzzparity.case import Array, Case, sort_key
+from fuzzparity.generate.bandit import Arms, Choice
 from fuzzparity.generate.rng import Rng
 
 SortKey = tuple[Any, ...]
 MAX_FEATURES = 1 << 14
+SEEDS = "seeds"
+_SEED_SHARE = 0.35
+_FAMILY_FLOOR = 0.25
 _LOOK_EVERY = 16  # hits of a feature between two looks at the full order
 _CHEAP_ELEMENTS = 4096  # up to here the full order is computed to break a tie of elements and dims
 
@@ -51,6 +56,10 @@ class Pool:
         self.entries: dict[str, Entry] = {}  # by digest, in order of arrival
         self._owners: dict[str, Entry] = {}
         self._families: dict[str, list[str]] = {}
+        self._names: tuple[str, ...] = ()  # of the families
+        self.parents = Arms("parents")
+        self.parents.add(SEEDS)
+        self._choice = Choice(self.parents, _FAMILY_FLOOR)
 
     def note(self, features: Iterable[str]) -> None:
         """Count features without keeping a case."""
@@ -92,6 +101,7 @@ class Pool:
         owner = self._owners.get(feature)
         if owner is None:
             self._families.setdefault(feature.partition(":")[0], []).append(feature)
+            self._names = tuple(self._families)
         elif owner is not entry:
             owner.owned.discard(feature)
             if not owner.owned:
@@ -106,6 +116,7 @@ class Pool:
             del self._owners[feature]
             self._families[feature.partition(":")[0]].remove(feature)
         self._families = {family: features for family, features in self._families.items() if features}
+        self._names = tuple(self._families)
 
     def _evict(self) -> None:
         """Make room, an eighth at a time: cases whose rarest feature is most common go first, large before small."""
@@ -120,14 +131,23 @@ class Pool:
                 return
             self._drop(entry)
 
+    def begin(self) -> None:
+        """Start a lease, whose chance is another stream."""
+        self._choice.forget()
+
     def choose(self, rng: Rng, finite: bool = True) -> Entry:
         """Draw a parent: a seed, or the owner of the rarest of three features of one family."""
-        if not self._families or rng.chance(0.35):
-            return rng.pick(self.seeds)
-        features = self._families[rng.pick(tuple(self._families))]
+        return self.choose_from(rng, finite)[0]
+
+    def choose_from(self, rng: Rng, finite: bool = True) -> tuple[Entry, str]:
+        """Draw a parent as `choose` does, and tell which family lent it; `SEEDS` for a seed."""
+        if not self._names or rng.chance(_SEED_SHARE):
+            return rng.pick(self.seeds), SEEDS
+        family = self._choice.pick(self._names, rng)
+        features = self._families[family]
         rarest = min([rng.pick(features) for _ in range(3)], key=self.hits.__getitem__)
         entry = self._owners[rarest]
-        return entry if entry.is_finite or not finite else rng.pick(self.seeds)
+        return (entry, family) if entry.is_finite or not finite else (rng.pick(self.seeds), SEEDS)
 
     def check(self) -> None:
         """Assert the book-keeping: owners and owned agree, every entry owns something, bytes add up."""

@@ -16,8 +16,9 @@ import numpy as np
 
 from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.contract import Contract
+from fuzzparity.generate.bandit import Arms, weights_of
 from fuzzparity.generate.contract import Valid, breach
-from fuzzparity.generate.pool import Entry, Pool
+from fuzzparity.generate.pool import SEEDS, Entry, Pool
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.rowmoves import ROW_MOVES, Block, RowMove, chosen, masks
 from fuzzparity.generate.scene import Scene
@@ -52,6 +53,7 @@ class Stack:
     rows: int
     places: tuple[int | None, ...]  # by input, the axis along which it holds rows; None: shared by all of them
     groups: tuple[Group, ...] = field(default=(), repr=False)
+    family: str = ""  # of signals, that lent the first parent
 
     @property
     def nonfinite(self) -> bool:
@@ -103,6 +105,16 @@ class RowMaker:
             for is_near in (False, True):
                 moves = [m for m in ROW_MOVES if family in m.families and (m.is_near or not is_near)]
                 self._moves[index, is_near] = (moves, list(accumulate(m.weight for m in moves)))
+        self.arms = Arms("move")
+        for moves, _ in self._moves.values():
+            for move in moves:
+                self.arms.add(move.name)
+
+    def reweigh(self, rng: Rng) -> None:
+        """Let moves whose rows showed something new weigh more."""
+        factors = weights_of(self.arms, rng)
+        for moves, weights in self._moves.values():
+            weights[:] = accumulate(move.weight * factors[move.name] for move in moves)
 
     @property
     def can_change(self) -> bool:
@@ -228,6 +240,7 @@ class RowMaker:
                 )
                 blocks[index][part] = np.asarray(move.move(block, rng)).astype(values, copy=False)
                 names.append(move.name)
+                self.arms.tried(move.name, 1.0 / count)
             if label == "nonfinite":
                 names.append(self._plant(first, blocks, others, part, rng))
             groups.append(Group(part.start, part.stop, tuple(names)))
@@ -281,7 +294,7 @@ class Stacker:
         inputs of other arrays than a parent's.
         """
         label = label or self._draw_label(rng)
-        parents = self._parents(label, rng)
+        parents, family = self._parents(label, rng)
         if like is not None:
             parents[0] = Entry(self._scene.case(like), like)
         most = self._most(parents[0], most_rows.get(label, 0))
@@ -292,7 +305,7 @@ class Stacker:
             return None
         arrays, groups = made
         lineage = replace(lineage, parents=tuple(dict.fromkeys(parent.case.digest for parent in parents)))
-        stack = Stack(self._scene.case(arrays), lineage, label, most, self.maker.places, groups)
+        stack = Stack(self._scene.case(arrays), lineage, label, most, self.maker.places, groups, family)
         return stack if self._valid is None else self._valid_part(stack, self._valid)
 
     def _draw_label(self, rng: Rng) -> str:
@@ -301,14 +314,19 @@ class Stacker:
             return "nonfinite"
         return "near" if draw > 1.0 - _NEAR_SHARE else "recipe"
 
-    def _parents(self, label: str, rng: Rng) -> list[Entry]:
-        """Draw parents; one whose rows are too large for two of them to be of usual size gives way to a seed."""
+    def _parents(self, label: str, rng: Rng) -> tuple[list[Entry], str]:
+        """Draw parents, and tell which family lent the first one.
+
+        One whose rows are too large for two of them to be of usual size gives way to a seed.
+        """
         if label == "near":
-            return [rng.pick(self._pool.seeds) for _ in range(_BASES)]
-        parents = [self._pool.choose(rng, finite=label != "nonfinite") for _ in range(_BASES)]
-        if self._most(parents[0], MOST_ROWS) < 2:
-            parents[0] = rng.pick(self._pool.seeds)
-        return parents
+            return [rng.pick(self._pool.seeds) for _ in range(_BASES)], SEEDS
+        finite = label != "nonfinite"
+        first, family = self._pool.choose_from(rng, finite=finite)
+        others = [self._pool.choose(rng, finite=finite) for _ in range(_BASES - 1)]
+        if self._most(first, MOST_ROWS) < 2:
+            first, family = rng.pick(self._pool.seeds), SEEDS
+        return [first, *others], family
 
     def _most(self, parent: Entry, most_rows: int) -> int:
         usual = self._usual_elements // max(1, self.maker.row_elements(parent.arrays))

@@ -74,3 +74,18 @@ def bucketed(value: float) -> int:
         return int(value)
     bits = 1025 if value in (float("inf"), float("-inf")) else int(abs(value)).bit_length()
     return (64 + bits) * (1 if value > 0 else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Name a place inside a run of torch at which one value decides by being above another or a step.
+
+    `key`: the operator and how many of its kind came before it, with the user's own line where it is known. `places`:
+    the deciding element of the difference of two compared tensors, or the two elements of one tensor that are ranked.
+    `level`: the value at which a rounding steps. `margin`: signed distance to it on the case that it was met on.
+    """
+
+    key: str
+    places: tuple[int, ...]
+    level: float = 0.0
+    margin: float = 0.0

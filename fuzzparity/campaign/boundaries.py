@@ -2,7 +2,8 @@
 
 The idea: of the cases that run anyway, a few are held by their form, and the seeds for good; two of them on which
 something was decided differently are the ends of a line that is halved. The search has a budget of its own, counted in
-executions: a tenth of what the campaign runs, one search at a time, and less for decisions that showed nothing.
+executions: a tenth of what the campaign runs, one search at a time, and less for decisions that showed nothing. A
+comparison that comes out one way on every case is approached along its gradient, from a seed or from a case that ran.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from fuzzparity.case import Case, Lineage
+import numpy as np
+
+from fuzzparity.case import Array, Case, Lineage, is_float
 from fuzzparity.contract import Contract
+from fuzzparity.decisions import Threshold
 from fuzzparity.execution import Execution
-from fuzzparity.generate.boundary import Pair, Probe, Search, Shown, joins, probes, search
-from fuzzparity.generate.contract import Valid, breach
+from fuzzparity.explain.records import REFEREE
+from fuzzparity.generate.between import joins
+from fuzzparity.generate.boundary import Pair, Probe, Search, Shown, approach, probes, search
+from fuzzparity.generate.contract import Valid, breach, rounded
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.rng import Rng
+from fuzzparity.work.announce import Announcer
 
 LABEL = "boundary"
 SEED_LABEL = "seed"
@@ -34,9 +42,43 @@ _LOOK_EVERY = 4  # cases between two looks for a line
 _HELD_FORMS = 16
 _HELD_CASES = 4  # of one form
 _MOST_BYTES = 1 << 20  # of inputs and outputs of a case that is held
+_GRADIENT_COSTS = 8  # executions: what a run with gradients takes of a small model's time
+_APPROACH_EVERY = 4  # looks
+_MOST_FRUITLESS = 8  # looks for thresholds in which there was none, before there are taken to be none
 _STREAM = -0xB0  # of chance: no lease has this number
 
 _Form = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+class Gradients(Protocol):
+    """Find the thresholds inside torch's side, and which way leads to them."""
+
+    def met(self, case: Case) -> tuple[Threshold, ...]:
+        """Return those that a run comes by."""
+
+    def toward(self, case: Case, threshold: Threshold) -> tuple[float, dict[str, Array]] | None:
+        """Return the margin and its gradient by each float input."""
+
+
+class AnnouncedGradients:
+    """Announce every run with gradients as one that is no side's own: what dies there is not told of one."""
+
+    def __init__(self, gradients: Gradients, announcer: Announcer) -> None:
+        """Wrap what finds thresholds in this process."""
+        self._gradients = gradients
+        self._announcer = announcer
+
+    def met(self, case: Case) -> tuple[Threshold, ...]:
+        """Return those that a run comes by."""
+        self._announcer.case(case)
+        with self._announcer.at(REFEREE):
+            return self._gradients.met(case)
+
+    def toward(self, case: Case, threshold: Threshold) -> tuple[float, dict[str, Array]] | None:
+        """Return the margin and its gradient by each float input."""
+        self._announcer.case(case)
+        with self._announcer.at(REFEREE):
+            return self._gradients.toward(case, threshold)
 
 
 @dataclass(frozen=True)
@@ -70,6 +112,7 @@ class Boundaries:
         rng_seed: int,
         valid: Valid | None = None,
         *,
+        gradients: Gradients | None = None,
         of_rows: bool = False,
     ) -> None:
         """Start with an allowance; the first cases to run are seeds, to be held.
@@ -80,6 +123,10 @@ class Boundaries:
         self._outputs = tuple(outputs)
         self._valid = valid
         self._of_rows = of_rows
+        self._gradients = gradients
+        self._fruitless = 0  # looks for thresholds
+        self._approaches = 0
+        self._sides: dict[str, set[bool]] = {}  # key of a threshold -> on which sides of it cases were
         self._rng = Rng(rng_seed, _STREAM)
         self._in_hand = float(_AT_FIRST)
         self._held: OrderedDict[_Form, deque[_Held]] = OrderedDict()
@@ -151,13 +198,69 @@ class Boundaries:
             for rank, probe in enumerate(probes(*ends, self._outputs, self._rng, of_rows=self._of_rows)):
                 if self._waits.get(probe.key, 0.0) <= self._cases:
                     found.append((self.executions[probe.key], rank, other, probe))
-        if not found:
+        if not found or (self._looks // _LOOK_EVERY) % _APPROACH_EVERY == 0:
+            self._approach(this)
+        if not found or self._running is not None:
             return
         _, _, other, probe = min(found, key=lambda one: one[:2])
-        steps = search(other.proposal.case, this.proposal.case, probe, (other.pair, this.pair), self._rng)
+        self._start(
+            probe.key,
+            other.proposal,
+            search(other.proposal.case, this.proposal.case, probe, (other.pair, this.pair), self._rng),
+        )
+
+    def _start(self, key: str, parent: Proposal, steps: Search) -> None:
+        """Start a search, whose first case waits from now on."""
         if (case := next(steps, None)) is not None:
-            self._running = _Running(probe.key, other.proposal, steps, case)
+            self._running = _Running(key, parent, steps, case)
             self._skip_what_breaks(self._running)
+
+    def _approach(self, this: _Held) -> None:
+        """Start a search along a gradient: to a threshold that all cases were on one side of, or the least tried one.
+
+        From a seed and from a case that ran in turn: seeds are tame, and other cases come by other thresholds.
+        """
+        if self._gradients is None or self._fruitless >= _MOST_FRUITLESS:
+            return
+        number = self._approaches
+        self._approaches += 1
+        start = self._seeds[number // 2 % len(self._seeds)] if self._seeds and number % 2 == 0 else this
+        self._in_hand -= _GRADIENT_COSTS
+        met = self._gradients.met(start.proposal.case)
+        self._fruitless = 0 if met else self._fruitless + 1
+        for one in met:
+            self._sides.setdefault(one.key, set()).add(one.margin > 0.0)
+        due = [one for one in met if self._waits.get(one.key, 0.0) <= self._cases]
+        if due:
+            chosen = min(due, key=lambda one: (len(self._sides[one.key]), self.executions[one.key]))
+            self._start(
+                chosen.key,
+                start.proposal,
+                approach(start.proposal.case, chosen, self._toward, self._confined, self._rng),
+            )
+            if self._running is None:  # nothing led across it
+                self._waits[chosen.key] = self._cases + _PATIENCE
+
+    def _toward(self, case: Case, threshold: Threshold) -> tuple[float, dict[str, Array]] | None:
+        """Return a margin and its gradient by the inputs that may change, paid for."""
+        assert self._gradients is not None
+        self._in_hand -= _GRADIENT_COSTS
+        self.executions[threshold.key] += _GRADIENT_COSTS
+        found = self._gradients.toward(case, threshold)
+        if found is None:
+            return None
+        return found[0], {name: one for name, one in found[1].items() if not self._contract.input(name).is_opaque}
+
+    def _confined(self, case: Case) -> Case:
+        """Return a case with its floats within the bounds of the contract."""
+        inputs = {}
+        for item in self._contract.inputs:
+            array = case.inputs[item.name]
+            if is_float(array.dtype) and (item.low is not None or item.high is not None):
+                low = -np.inf if item.low is None else rounded(item.low, array.dtype)
+                high = np.inf if item.high is None else rounded(item.high, array.dtype)
+                inputs[item.name] = np.clip(array.astype(np.float64), low, high).astype(array.dtype)
+        return case.replace(**inputs) if inputs else case
 
     def _may_join(self, start: Case, end: Case) -> bool:
         """Tell whether the cases between two are cases: inputs that are left as in the seeds have to be alike."""

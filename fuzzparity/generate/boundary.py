@@ -9,52 +9,56 @@ yields a case and is sent what both sides did with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fuzzparity.case import Array, Case, is_finite, is_float
-from fuzzparity.decisions import outcomes
+from fuzzparity.decisions import Threshold, outcomes
 from fuzzparity.execution import Execution
+from fuzzparity.generate.between import middle, same, steps_around
 from fuzzparity.generate.rng import Rng
 
 Pair = tuple[Execution, Execution]
+# the margin of a threshold on a case and its gradient by each float input; None where it is not met
+Toward = Callable[[Case, Threshold], tuple[float, Mapping[str, Array]] | None]
 
 MOST_HALVINGS = 96  # float32 takes some 30, float64 60, and one more for each doubling of the elements that move
 _BY_BITS_AFTER = 16  # halvings: then two ends lie near each other, but for what is on its way to zero
-ULPS = (1, 2, 4, 8)
-_SINGLE_STEPS = 8  # cases with one element moved
-_MIXED_STEPS = 8  # cases with every element moved its own way
 _ENOUGH_SPLITS = 2  # cases on which the sides decide differently, after which the steps end
 _JUMP_AFTER = 7  # halvings, before what goes on shrinking is taken for no jump
 _LOOK_BACK = 4
 _LEAST_OF_JUMP = 0.25  # of what stood out that many halvings ago: at a kink it would be a sixteenth
 _ROUNDING = 2.0**-16  # of the largest value: what no longer stands out from the rounding of float32
 _WIDEST_ROW = 4096
+_OVERSHOOT = 1.5  # times a Newton step
+_MOST_APPROACHES = 12  # steps
 
 
 @dataclass(frozen=True)
 class Probe:
     """Read one decision of one side, 0 torch and 1 ORT. `key` names it in counts; `of` gives its outcome.
 
-    Without `of` an output of floats is looked at, which may jump somewhere.
+    `of_case` gives it where no run of a side tells. Without either an output of floats is looked at, which may jump.
     """
 
     key: str
     of: Callable[[Execution], Hashable] | None = None
     side: int = 0
     output: int = 0
+    of_case: Callable[[Case], Hashable] | None = None
 
     @property
     def is_jump(self) -> bool:
         """Tell whether no outcome is known, only an output that changes."""
-        return self.of is None
+        return self.of is None and self.of_case is None
 
-    def outcome(self, pair: Pair) -> Hashable:
+    def outcome(self, case: Case, pair: Pair) -> Hashable:
         """Return what was decided; how the side ended where it gave no answer."""
+        if self.of_case is not None:
+            return self.of_case(case)
         execution = pair[self.side]
         if self.of is None or not execution.is_ok:
             return execution.status.value
@@ -64,96 +68,6 @@ class Probe:
         """Return the output of floats that may jump, in float64; None where the side gave no answer."""
         execution = pair[self.side]
         return execution.outputs[self.output].astype(np.float64) if execution.is_ok else None
-
-
-# Between two cases
-
-
-def joins(start: Case, end: Case) -> bool:
-    """Tell whether cases lie between two: one form, finite, and numbers that differ."""
-    if start.shapes != end.shapes or not (start.is_finite and end.is_finite):
-        return False
-    pairs = [(array, end.inputs[name]) for name, array in start.inputs.items()]
-    if any(one.dtype != other.dtype or (one.dtype.kind == "V" and not is_float(one.dtype)) for one, other in pairs):
-        return False
-    return any(one.dtype.kind != "b" and not _same(one, other) for one, other in pairs)
-
-
-def middle(low: Case, high: Case, *, by_bits: bool = False) -> Case | None:
-    """Return the case half-way between two, rounded to the inputs' dtypes; None where nothing lies between them.
-
-    `by_bits`: half-way in the order of the floats themselves, which reaches zero and tiny values as soon as others.
-    Where each element is at most one step from its neighbour, half of those that differ go over.
-    """
-    inputs = {name: _middle(array, high.inputs[name], by_bits) for name, array in low.inputs.items()}
-    case = Case(inputs)
-    if not (_is_same_case(case, low) or _is_same_case(case, high)):
-        return case
-    return _half_over(low, high)
-
-
-def _middle(low: Array, high: Array, by_bits: bool) -> Array:
-    if low.dtype.kind == "b" or _same(low, high):
-        return low
-    if by_bits and is_float(low.dtype):
-        one, other = _ordered(low), _ordered(high)
-        # the mean of two integers without their sum, which may not fit
-        return _unordered((one & other) + ((one ^ other) >> 1), low.dtype)
-    wide = np.complex128 if low.dtype.kind == "c" else np.float64
-    moved = low.astype(wide) * 0.5 + high.astype(wide) * 0.5
-    if low.dtype.kind in "iu":  # of integers beyond 2^53 only the leading digits are met; the last ones by going over
-        moved = np.rint(moved)
-        fits = np.abs(moved) < 2.0**53
-        return np.where(fits, moved, 0.0).astype(low.dtype) if fits.all() else low
-    with np.errstate(all="ignore"):
-        return moved.astype(low.dtype)
-
-
-def _half_over(low: Case, high: Case) -> Case | None:
-    """Return a case with half of the elements that differ taken from the other one, None where only one does."""
-    flat = {name: np.flatnonzero(_differing(array, high.inputs[name])) for name, array in low.inputs.items()}
-    left = sum(places.size for places in flat.values()) // 2
-    if not left:
-        return None
-    inputs = dict(low.inputs)
-    for name, places in flat.items():
-        taken = places[:left]
-        left -= taken.size
-        if taken.size:
-            array = low.inputs[name].copy(order="C")
-            array.reshape(-1)[taken] = high.inputs[name].reshape(-1)[taken]
-            inputs[name] = array
-    return Case(inputs)
-
-
-def _differing(one: Array, other: Array) -> Array:
-    """Return where two arrays differ, signs of zero included."""
-    differs: Array = one != other
-    return differs | (np.signbit(_real(one)) != np.signbit(_real(other))) if is_float(one.dtype) else differs
-
-
-def _real(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
-def _ordered(array: Array) -> Array:
-    """Return the bits of floats as integers in the same order, neighbours one apart; both zeros are 0."""
-    integer = np.dtype(f"i{array.dtype.itemsize}")
-    bits = np.ascontiguousarray(array).view(integer).reshape(array.shape)
-    return np.where(bits < 0, np.iinfo(integer).min - bits, bits).astype(integer)
-
-
-def _unordered(ordered: Array, dtype: np.dtype[Any]) -> Array:
-    bits = np.where(ordered < 0, np.iinfo(ordered.dtype).min - ordered, ordered).astype(ordered.dtype)
-    return bits.view(dtype)
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.tobytes() == other.tobytes()
-
-
-def _is_same_case(one: Case, other: Case) -> bool:
-    return all(_same(array, other.inputs[name]) for name, array in one.inputs.items())
 
 
 # What decides
@@ -183,7 +97,7 @@ def probes(first: Pair, second: Pair, names: tuple[str, ...], rng: Rng, *, of_ro
             yield Probe(names[index], _element_of(index, int(rng.pick(places.tolist()))))
     floats = [(index, a, b) for index, a, b in same_form if is_float(a.dtype)]
     for index, a, b in floats:
-        if not _same(a, b) and is_finite(a) and is_finite(b):
+        if not same(a, b) and is_finite(a) and is_finite(b):
             yield Probe(f"jump of {names[index]}", output=index)
     for index, a, b in floats if of_rows else ():
         if (found := _rows_that_differ(a, b)) is not None and found.size:
@@ -276,13 +190,13 @@ _Narrowed = Generator[Case, Shown, tuple[_Met, _Met] | None]
 
 def _narrow_outcome(probe: Probe, low: _Met, high: _Met) -> _Narrowed:
     """Halve the line by whether the outcome is still that of its start; a refusal is an outcome as well."""
-    start = probe.outcome(low.pair)
+    start = probe.outcome(low.case, low.pair)
     for turn in range(MOST_HALVINGS):
         case = middle(low.case, high.case, by_bits=turn >= _BY_BITS_AFTER)
         if case is None:
             break
         shown = yield case
-        if probe.outcome(shown.pair) == start:
+        if probe.outcome(case, shown.pair) == start:
             low = _Met(case, shown.pair)
         else:
             high = _Met(case, shown.pair)
@@ -326,51 +240,62 @@ def _excess(low: Array | None, between: Array | None, high: Array | None) -> flo
     return found if math.isfinite(found) and abs(found) > _ROUNDING * size else None
 
 
-# Steps of some ulps
+# Towards a decision that came out one way only
 
 
-def steps_around(low: Case, high: Case, rng: Rng) -> Iterator[Case]:
-    """Yield cases some ulps to both sides of a boundary, which lies between two neighbouring cases.
+def approach(case: Case, threshold: Threshold, toward: Toward, confined: Callable[[Case], Case], rng: Rng) -> Search:
+    """Return the search that first goes along a threshold's gradient until its margin changes sign.
 
-    All elements first, away from the boundary on either side; then every element its own way; then single ones.
+    `confined` puts a case that was moved back into its bounds. The search ends at once where the sign does not change.
+    Both ends run as well: they are cases like others.
     """
-    away = {name: np.sign(_real(high.inputs[name]) - _real(array)) for name, array in _steppable(low).items()}
-    if not away:
+    ends = _crossed(case, threshold, toward, confined)
+    if ends is None:
         return
-    for count in ULPS:
-        # an element that is alike in both moves up: which way is away from the boundary is not known of it
-        yield stepped(high, {name: np.where(way == 0, 1.0, way) * count for name, way in away.items()})
-        yield stepped(low, {name: np.where(way == 0, -1.0, -way) * count for name, way in away.items()})
-    for turn in range(_MIXED_STEPS):
-        count = ULPS[turn // 2 % len(ULPS)]
-        moves = {name: rng.integers(-count, count, way.shape).astype(np.float64) for name, way in away.items()}
-        yield stepped((low, high)[turn % 2], moves)
-    names = [name for name, way in away.items() if way.size]
-    for turn in range(_SINGLE_STEPS if names else 0):
-        name = rng.pick(names)
-        move = np.zeros(away[name].size)
-        move[rng.below(move.size)] = rng.sign() * rng.pick(ULPS)
-        yield stepped((low, high)[turn % 2], {name: move.reshape(away[name].shape)})
+    first = yield ends[0]
+    second = yield ends[1]
+    probe = Probe(threshold.key, of_case=lambda one: _is_above(toward(one, threshold)))
+    yield from search(*ends, probe, (first.pair, second.pair), rng)
 
 
-def _steppable(case: Case) -> dict[str, Array]:
-    """Return the inputs that have a next value in the order of their bits."""
-    return {
-        name: array for name, array in case.inputs.items() if array.dtype.kind in "f" or array.dtype.name == "bfloat16"
-    }
+def _is_above(found: tuple[float, Mapping[str, Array]] | None) -> bool | None:
+    return None if found is None else found[0] > 0.0
 
 
-def stepped(case: Case, moves: dict[str, Array]) -> Case:
-    """Return a case with elements moved by whole numbers of ulps; zeros, and what would not be finite, stay."""
-    inputs = dict(case.inputs)
-    for name, move in moves.items():
-        inputs[name] = _stepped(case.inputs[name], move)
-    return Case(inputs)
+def _crossed(
+    case: Case, threshold: Threshold, toward: Toward, confined: Callable[[Case], Case]
+) -> tuple[Case, Case] | None:
+    """Return two cases on the two sides of a threshold, by Newton steps that overshoot more and more.
+
+    A step after which the margin is no smaller is taken back, and the next one is a quarter of it.
+    """
+    found, reach = toward(case, threshold), _OVERSHOOT
+    for _ in range(_MOST_APPROACHES):
+        if found is None or not found[1] or found[0] == 0.0:
+            return None
+        moved = _newton(case, *found, reach)
+        if moved is None:
+            return None
+        moved = confined(moved)
+        after = toward(moved, threshold)
+        if after is not None and (after[0] > 0.0) != (found[0] > 0.0):
+            return case, moved
+        if after is not None and abs(after[0]) < abs(found[0]):
+            case, found, reach = moved, after, reach * _OVERSHOOT
+        else:
+            reach /= 4.0
+    return None
 
 
-def _stepped(array: Array, move: Array) -> Array:
-    ordered = _ordered(array)
-    moved = _unordered((ordered + move.astype(ordered.dtype)).astype(ordered.dtype), array.dtype)
+def _newton(case: Case, margin: float, gradients: Mapping[str, Array], reach: float) -> Case | None:
+    """Return the case at which a linear margin would be zero for `reach` 1; None where that is not finite."""
     with np.errstate(all="ignore"):
-        kept = ~np.isfinite(_real(moved)) | (_real(array) == 0.0)
-    return np.where(kept, array, moved).astype(array.dtype)
+        square = sum(float(np.sum(one * one)) for one in gradients.values())
+        if not 0.0 < square < math.inf:
+            return None
+        moved = {
+            name: (case.inputs[name].astype(np.float64) - reach * margin / square * one).astype(case.inputs[name].dtype)
+            for name, one in gradients.items()
+        }
+    made = case.replace(**moved)
+    return made if made.is_finite else None

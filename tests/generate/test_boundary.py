@@ -10,7 +10,8 @@ import pytest
 from fuzzparity.case import Array, Case
 from fuzzparity.decisions import Decision
 from fuzzparity.execution import ORT, TORCH, Execution, Status
-from fuzzparity.generate.boundary import Pair, Probe, Shown, joins, middle, probes, search, stepped, steps_around
+from fuzzparity.generate.between import joins, middle, stepped, steps_around
+from fuzzparity.generate.boundary import Pair, Probe, Shown, probes, search
 from fuzzparity.generate.rng import Rng
 
 Side = Callable[[Array], Any]
@@ -155,7 +156,7 @@ def test_decisions_on_the_way_come_first_and_are_read_from_their_own_side() -> N
 
     found = list(probes(pair(0, 0, 1), pair(1, 1, 2), ("y",), Rng(0, 0)))
     assert [probe.key for probe in found] == ["torch:net.py:3", "ort:If_0", "jump of y"]
-    assert [probe.outcome(pair(1, 0, 3)) for probe in found[:2]] == [1, 0]
+    assert [probe.outcome(case_of(0), pair(1, 0, 3)) for probe in found[:2]] == [1, 0]
     assert [probe.key for probe in probes(pair(0, 0, 1), pair(0, 1, 1), ("y",), Rng(0, 0))] == ["ort:If_0"]
 
 
@@ -175,7 +176,7 @@ def test_sizes_integers_and_rows_are_decisions() -> None:
 def test_a_refusal_is_an_outcome() -> None:
     probe = Probe("y", lambda execution: 1)
     refused = Execution(TORCH, Status.REFUSED)
-    assert probe.outcome((refused, refused)) == "refused"
+    assert probe.outcome(case_of(0), (refused, refused)) == "refused"
     assert probe.values((refused, refused)) is None
 
 

@@ -148,7 +148,7 @@ def chosen(given: argparse.Namespace) -> list[Any]:
 
 def run_all(subjects: Sequence[Any], methods: Sequence[str], plan: Plan, results: Path, jobs: int) -> None:
     """Run what is not over yet, several at a time, and add each run to the results as it ends."""
-    over = {run.key for run in read(results)}
+    over = {run.key for run in read(results) if not run.problem}
     work = []
     for subject in subjects:
         for method in methods:
@@ -189,13 +189,14 @@ def read(results: Path) -> list[Run]:
     """Return the runs that are over; a line that was cut off by a kill is none."""
     if not results.is_file():
         return []
-    runs = []
+    runs: dict[tuple[str, str, float, int], Run] = {}
     for line in results.read_text(encoding="utf-8").splitlines():
         try:
-            runs.append(Run(**json.loads(line)))
+            run = Run(**json.loads(line))
         except json.JSONDecodeError:
             continue
-    return runs
+        runs[run.key] = run  # one that gave no result is run again, and replaced
+    return list(runs.values())
 
 
 def run_ours(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:

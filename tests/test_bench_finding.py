@@ -6,10 +6,12 @@ import collections
 import json
 import logging
 import math
+import os
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +230,32 @@ def test_what_is_over_is_not_run_again(tmp_path: Path, capsys: pytest.CaptureFix
     assert run.problem == ""
     assert bench_finding.report(results, [subject], ["normal"]) == 0
     assert results.with_suffix(".svg").is_file()
+
+
+def test_a_run_without_a_result_is_run_again_and_replaced(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    failed, over = run_of("ours", 0, None), run_of("ours", 0, 2.0)
+    failed.problem = "exit 3"
+    results.write_text("".join(json.dumps(asdict(run)) + "\n" for run in (failed, over)))
+    (run,) = bench_finding.read(results)
+    assert run.problem == ""
+    assert run.itself == {"masked_row": 2.0}
+
+
+@pytest.mark.parametrize("blind", ["", "1"])
+def test_a_blind_campaign_learns_nothing(blind: str, tmp_path: Path) -> None:
+    text = (
+        "import planted_targets\nfrom fuzzparity.generate.generator import Generator\n"
+        "print(Generator.learn.__module__, planted_targets.case().name)"
+    )
+    case = tmp_path / "a_case.py"
+    case.write_text("from planted.sets import TWINS\ntarget = TWINS['masked_row'].target\n")
+    environment = {**os.environ, "PLANTED_WITHOUT_FEEDBACK": blind, "PLANTED_CASE": str(case)}
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=SCRIPTS, env=environment, capture_output=True, text=True, check=True
+    )
+    owner = "planted_targets" if blind else "fuzzparity.generate.generator"
+    assert done.stdout.split() == [owner, "masked_row"]
 
 
 def test_loops_compare_integers_as_integers() -> None:

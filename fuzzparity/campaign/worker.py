@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.boundaries import Boundaries
+from fuzzparity.campaign.boundaries import AnnouncedGradients, Boundaries
 from fuzzparity.campaign.otherarms import OtherArms
 from fuzzparity.campaign.records import Avoided, Elsewhere, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
 from fuzzparity.campaign.seen import Seen
@@ -30,6 +30,7 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.rows import decades_of
+from fuzzparity.sides.gradients import Thresholds
 from fuzzparity.verdict import Judgement, Kind
 from fuzzparity.work.loader import Context
 
@@ -80,6 +81,7 @@ class Worker:
             seeds,
             spec.rng_seed,
             target.valid,
+            gradients=AnnouncedGradients(Thresholds(context.loaded), context.announcer),
             of_rows=bool(target.metrics),
         )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)

@@ -99,6 +99,7 @@ _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")  # 1x0x8 is a shape
 _SHAPE = re.compile(r"([\[{(])\s*N(?:\s*,\s*N)*\s*,?\s*([\]})])")
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : N : [A-Z_]+ : ")  # the error's class says as much
 _SOURCE = re.compile(r"([A-Za-z_0-9]+\.(?:cc|h|cpp|cu|cuh|hpp|py)):(\d+)")
+_NODE = re.compile(r"(\w+) node\. Name:\s*'([^']*)'")  # in ORT's messages of a failed run
 
 
 def normalize_message(text: str) -> str:
@@ -126,3 +127,9 @@ def source_site(text: str) -> str:
     """Return `file:line` of the engine's source when a message names it, else an empty string."""
     found = _SOURCE.search(text)
     return f"{found[1]}:{found[2]}" if found else ""
+
+
+def node_told(actual: Execution | None) -> tuple[str, str] | tuple[()]:
+    """Return (operator, node) that ORT names in its refusal; empty where it names none."""
+    told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
+    return (told[1], told[2]) if told is not None else ()

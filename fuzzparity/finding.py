@@ -40,7 +40,7 @@ class Bucket:
     site: str
     grade: str
     finite: bool
-    cause: str = ""  # part and place of a further cause that blame told apart from the first one of these fields
+    cause: str = ""  # "2", "3", ...: a further cause under these fields, which the ones before do not explain
 
     @property
     def key(self) -> str:
@@ -81,6 +81,7 @@ SIDED = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM, Kind.ERROR_SPLIT, Kind.UNSTA
 VALUE_KINDS = frozenset(
     {Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.NUMERIC, Kind.BRANCH_SPLIT}
 )  # what both sides compute is another thing
+REPEATED_KINDS = (VALUE_KINDS | {Kind.ERROR_SPLIT, Kind.CRASH}) - {Kind.BRANCH_SPLIT}  # may hold several causes
 SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})  # of which a tolerance can be the last word
 
 
@@ -264,7 +265,10 @@ def is_same_cause(one: Finding, other: Finding) -> bool:
     are_bugs = [item.grade is Grade.BUG for item in (first, second)]
     if not any(are_bugs):
         return are_like or (_are_at_one_place(one, other) and first.output == second.output)
-    if not (one.is_place_sure and other.is_place_sure and _are_at_one_place(one, other)):
+    are_sure = one.is_place_sure and other.is_place_sure
+    if are_like and all(are_bugs) and _needs_no_nan(one, other):
+        return not are_sure or not (one.place[1] and other.place[1]) or _are_at_one_place(one, other)
+    if not (are_sure and _are_at_one_place(one, other)):
         return False
     if not all(are_bugs):
         return True
@@ -288,7 +292,10 @@ def _are_of_one_kind(one: Finding, other: Finding) -> bool:
     if not {one.verdict.kind, other.verdict.kind} <= VALUE_KINDS:
         left, right = one.bucket, other.bucket
         return (left.kind, left.side, left.site) == (right.kind, right.side, right.site)
-    if one.bucket.finite == other.bucket.finite:
-        return True
-    met = other if one.bucket.finite else one
-    return met.verdict.is_also_finite
+    return one.bucket.finite == other.bucket.finite or _needs_no_nan(one, other)
+
+
+def _needs_no_nan(one: Finding, other: Finding) -> bool:
+    """Tell whether one of two findings was met with NaN or infinity, and is the other kind of input's as well."""
+    met = [item for item in (one, other) if not item.bucket.finite]
+    return len(met) == 1 and met[0].verdict.is_also_finite

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from fuzzparity.campaign.asking import Asker, causes_beside
 from fuzzparity.campaign.causes import join
 from fuzzparity.campaign.observer import Observer
 from fuzzparity.campaign.records import INVESTIGATE_JOB
 from fuzzparity.campaign.setup import Prepared
-from fuzzparity.case import Case
+from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
-from fuzzparity.execution import Execution
+from fuzzparity.execution import Execution, node_told
 from fuzzparity.explain.records import Better, Interim, InvestigateSpec, Investigation, Slipped, TwinSpec
 from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
@@ -36,7 +36,6 @@ _BLAME_SECONDS = 30.0
 _LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
 _MOST_DEATHS = 2  # investigations killed from outside (with the loader, by the kernel) are started again
 _LABEL = "investigate"
-_NODE = re.compile(r"(\w+) node\. Name:\s*'([^']*)'")  # in ORT's messages of a failed run
 
 
 @dataclass(slots=True)
@@ -65,11 +64,19 @@ class Docket:
     _queue: list[tuple[int, int, _Work]] = field(default_factory=list)
     _running: dict[int, _Work] = field(default_factory=dict)
     _order: itertools.count[int] = field(default_factory=itertools.count)
+    asks_again: bool = False  # whether repeats of known findings are asked which cause they show
+    _asker: Asker = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make what asks repeats."""
+        self._asker = Asker(self.prepared, self.corpus, self.take, self._unhit)
 
     def take(self, suspect: Suspect) -> None:
         """Store a suspect and queue it; one of a known bucket counts as a hit."""
         finding_id, is_new = self.corpus.suspect(self.campaign_id, suspect, self.elapsed())
         self.hits_here[finding_id] = self.hits_here.get(finding_id, 0) + 1
+        if not is_new:
+            self._asker.offer(finding_id, suspect.case, suspect.lineage)
         if finding_id in self.findings:
             return
         finding = self.corpus.finding(finding_id)
@@ -111,19 +118,32 @@ class Docket:
             if finding_id not in self.findings:
                 self._changed(self.corpus.finding(finding_id))
 
+    def again(self, finding_id: str, case: Case, lineage: Lineage) -> None:
+        """Take a repeat of a known finding, whose hit is counted elsewhere: it may be asked which cause it shows."""
+        self._asker.offer(finding_id, case, lineage)
+
+    def _unhit(self, finding_id: str) -> None:
+        """Take a hit back that was counted for a finding by its bucket, and turned out to be of another cause."""
+        self.hits({finding_id: -1})
+
     @property
     def pending(self) -> int:
-        """Return how many suspects wait or are being investigated."""
-        return len(self._queue) + len(self._running)
+        """Return how many suspects wait or are being investigated, and repeats that are asked or were never asked."""
+        waiting = self.asks_again and self._asker.is_waiting(self.findings, self._busy)
+        return len(self._queue) + self.running + int(waiting)
 
     @property
     def running(self) -> int:
-        """Return how many investigations run now."""
-        return len(self._running)
+        """Return how many investigations run now, those of repeats included."""
+        return len(self._running) + self._asker.running
 
     def start(self, twin: TwinSpec, *, most: int, seconds_left: float | None = None) -> None:
         """Start queued investigations up to `most` at a time; `seconds_left` is shared by all that wait."""
-        while self._queue and len(self._running) < most:
+        while self.running < most:
+            if self._ask_again(twin, seconds_left):
+                continue
+            if not self._queue:
+                return
             _, _, work = heapq.heappop(self._queue)
             share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
             seconds = _MINIMIZE_SECONDS * share
@@ -135,16 +155,34 @@ class Docket:
                 minimize_executions=int(_MINIMIZE_EXECUTIONS * share),
                 minimize_seconds=seconds,
                 blame_seconds=_BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds),
+                beside=causes_beside(self.corpus, work.suspect.bucket),
             )
             child = self.prepared.pool.launch(INVESTIGATE_JOB, (spec,), limits=self.prepared.limits, label=_LABEL)
             self._running[child.child_id] = work
 
     def owns(self, child: Child) -> bool:
         """Tell whether a child is one of the investigations."""
-        return child.child_id in self._running
+        return child.child_id in self._running or self._asker.owns(child)
+
+    def _ask_again(self, twin: TwinSpec, seconds_left: float | None) -> bool:
+        """Ask repeats where they are due: for their share while a campaign goes on, at its end after the bugs."""
+        has_bug = bool(self._queue) and self._queue[0][0] == 0
+        if not self.asks_again or (has_bug and seconds_left is not None):
+            return False
+        return self._asker.start(
+            twin, self.findings, self._busy, self.elapsed(), is_free=not has_bug, seconds_left=seconds_left
+        )
+
+    @property
+    def _busy(self) -> set[str]:
+        """Return the findings that an investigation is at work on."""
+        return {work.finding_id for work in self._running.values()}
 
     def handle(self, event: Message | Finished | Died) -> str:
         """Take an event of an investigation; return a note when something is worth telling."""
+        if self._asker.owns(event.child):
+            self._asker.handle(event)
+            return ""
         work = self._running[event.child.child_id]
         if isinstance(event, Message):
             self._message(work, event.payload)
@@ -187,10 +225,10 @@ class Docket:
 
     def _finish(self, work: _Work, outcome: Investigation) -> None:
         if outcome.confirmation.reproduced:
-            self._store(work, outcome, Stage.MINIMIZED)
+            self._store(work, outcome, Stage.MINIMIZED, is_done=True)
 
-    def _store(self, work: _Work, outcome: Investigation, stage: Stage) -> None:
-        """Store what an investigation came to, and write its reproducer."""
+    def _store(self, work: _Work, outcome: Investigation, stage: Stage, *, is_done: bool = False) -> None:
+        """Store what an investigation came to, and write its reproducer; `is_done`: its place was looked for."""
         finding = self.corpus.finding(work.finding_id)
         verdict, cut = outcome.verdict or finding.verdict, outcome.cut
         finding = replace(
@@ -208,7 +246,9 @@ class Docket:
         self.corpus.minimized(finding, outcome.case, outcome.expected, outcome.actual, work.suspect)
         if cut is not None:
             self.corpus.set_cut(finding.finding_id, cut)
-        changed = join(self.corpus, finding) if stage is Stage.MINIMIZED else []
+        if outcome.case != work.suspect.case:  # minimizing keeps the bucket, and may lead from one cause to another
+            self._asker.offer(finding.finding_id, work.suspect.case, work.suspect.lineage)
+        changed = join(self.corpus, finding) if is_done else []
         for finding_id in dict.fromkeys((*changed, finding.finding_id)):
             self._reproducer(self.corpus.finding(finding_id))
 
@@ -255,8 +295,7 @@ def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:
 def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     """Return where a finding lies as far as verdict and ORT's own message tell."""
     index = verdict.comparison.index if verdict.comparison else None
-    told = _NODE.search(actual.refusal.text) if actual is not None and actual.refusal is not None else None
-    place = Where(told[1], told[2]) if told is not None else Where()
+    place = Where(*node_told(actual))
     known = verdict.attribution
     if known is not None:
         node = (known.op, known.onnx_node) if known.op else (place.op, place.onnx_node)

@@ -19,6 +19,7 @@ from fuzzparity.campaign.options import FuzzOptions
 from fuzzparity.campaign.rechecking import recheck, seconds_for, take_over
 from fuzzparity.campaign.records import (
     PROBE_JOB,
+    Again,
     Avoided,
     Elsewhere,
     Hits,
@@ -121,7 +122,7 @@ class Campaign:
             notes.append(f"resumed: {state.executions} executions and {state.corpus_size} cases from earlier campaigns")
         self._observer.started(prepared.facts, prepared.places, tuple(notes))
         self._noted.update(notes)
-        self._docket = Docket(prepared, corpus, self._campaign_id, self._observer, self._clock.seconds)
+        self._docket = Docket(prepared, corpus, self._campaign_id, self._observer, self._clock.seconds, asks_again=True)
         self._docket.resume(state.unfinished)
         for suspect in prepared.suspects:
             self._docket.take(suspect)
@@ -211,6 +212,9 @@ class Campaign:
             crew.keep(slot, event.payload.row.case.digest)
         elif isinstance(event.payload, Suspect):
             self._docket.take(event.payload)
+        elif isinstance(event.payload, Again):
+            for finding_id in event.payload.findings:
+                self._docket.again(finding_id, event.payload.case, event.payload.lineage)
         elif isinstance(event.payload, Hits):
             self._docket.hits(event.payload.counts)
         elif isinstance(event.payload, Ready):

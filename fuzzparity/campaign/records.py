@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fuzzparity.case import Case
+from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution, Refusal
@@ -72,6 +72,7 @@ class GateReport:
 PROBE_JOB = "fuzzparity.campaign.probing:probe"
 EXAMINE_JOB = "fuzzparity.explain.examine:examine"
 INVESTIGATE_JOB = "fuzzparity.explain.investigate:investigate"
+ASK_JOB = "fuzzparity.explain.repeats:ask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,15 @@ class Elsewhere:
     """Report how often cases decided otherwise than the exported sample: line -> (agreed, differed)."""
 
     counts: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Report a repeat of known findings that looks different from what they have shown; its hits are counted apart."""
+
+    findings: tuple[str, ...]
+    case: Case
+    lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True)

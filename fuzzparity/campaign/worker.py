@@ -12,9 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.boundaries import AnnouncedGradients, Boundaries
+from fuzzparity.campaign.boundaries import Boundaries
+from fuzzparity.campaign.looks import Lookout, traits_of
 from fuzzparity.campaign.otherarms import OtherArms
-from fuzzparity.campaign.records import Avoided, Elsewhere, Hits, Kept, Lease, LeaseDone, Noted, Ready, WorkerSpec
+from fuzzparity.campaign.records import (
+    Again,
+    Avoided,
+    Elsewhere,
+    Hits,
+    Kept,
+    Lease,
+    LeaseDone,
+    Noted,
+    Ready,
+    WorkerSpec,
+)
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
@@ -23,15 +35,14 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import Execution
 from fuzzparity.explain.twin import Twin, open_twin
-from fuzzparity.finding import Suspect, suspects_of
+from fuzzparity.finding import REPEATED_KINDS, Suspect, suspects_of
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.feedback import features
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.rows import decades_of
-from fuzzparity.sides.gradients import Thresholds
-from fuzzparity.verdict import Judgement, Kind
+from fuzzparity.verdict import Grade, Judgement, Kind
 from fuzzparity.work.loader import Context
 
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
@@ -70,6 +81,7 @@ class Worker:
         self._seen = Seen()
         self._look_alikes: dict[str, Mark] = {}
         self._told: set[str] = set()
+        self._lookout = Lookout()
         self._refusals = RefusalTally()
         self._caution = Caution()
         self._other_arms = OtherArms(twin.arms)
@@ -81,7 +93,6 @@ class Worker:
             seeds,
             spec.rng_seed,
             target.valid,
-            gradients=AnnouncedGradients(Thresholds(context.loaded), context.announcer),
             of_rows=bool(target.metrics),
         )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
@@ -194,6 +205,8 @@ class Worker:
                 is_due = self._is_due(look_alike, counters)
             if is_due and look_alike is not None:
                 judgement = self._judge(proposal, expected, actual, second, look_alike, counters)
+        if look_alike is not None:
+            self._look_again(proposal, judgement, look_alike.findings)
         if kept:
             self._keep(proposal, signals, judgement)
         self._sequences.note(proposal, expected, actual)
@@ -228,7 +241,20 @@ class Worker:
         look_alike.findings = tuple(suspect.bucket.finding_id for suspect in suspects)
         for suspect in suspects:
             self._tell(suspect, counters)
+            if suspect.verdict.grade is Grade.BUG and suspect.verdict.kind in REPEATED_KINDS:
+                self._lookout.meet(suspect.bucket.finding_id, self._traits(proposal, judgement))
         return judgement
+
+    def _look_again(self, proposal: Proposal, judgement: Judgement, findings: tuple[str, ...]) -> None:
+        """Send a repeat of known findings that looks different: it may be of another cause."""
+        if self._lookout.knows(findings):
+            chosen = self._lookout.chosen(findings, self._traits(proposal, judgement), proposal.case)
+            if chosen:
+                self._context.send(Again(chosen, proposal.case, proposal.lineage))
+
+    def _traits(self, proposal: Proposal, judgement: Judgement) -> frozenset[str]:
+        realism = self._twin.realism(proposal.case).value
+        return traits_of(proposal.case, proposal.lineage, proposal.label, realism, judgement.comparisons)
 
     def _tell(self, suspect: Suspect, counters: Counters) -> None:
         """Send a suspect of a bucket not told before; else count a hit."""

@@ -347,7 +347,7 @@ def replay_current(
         note_replay(path, became)
     wanted = payload.finding.bucket
     shows = any(
-        replace(bucket_of(wanted.build, payload.case, verdict), site=wanted.site) == wanted
+        replace(bucket_of(wanted.build, payload.case, verdict), site=wanted.site) == wanted.provisional
         for verdict in examined.judgement.verdicts
     )
     told = prepared.ledger.standings(*(([payload.finding], []) if shows else ([], [payload.finding])))

@@ -16,7 +16,7 @@ from fuzzparity.execution import Execution
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import open_twin
-from fuzzparity.verdict import Grade, Verdict
+from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.alone import run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -46,6 +46,12 @@ def _finite(array: Array, nan: float, large: float) -> Array:
         return wide.astype(array.dtype)
 
 
+def _is_like(one: Verdict, verdict: Verdict) -> bool:
+    """Tell whether a bug on a finite version is that of a verdict; of a pattern of NaN, in any kind."""
+    is_kind = one.kind is verdict.kind or verdict.kind is Kind.NONFINITE
+    return one.grade is Grade.BUG and one.output == verdict.output and is_kind
+
+
 def is_also_finite(context: Context, spec: TwinSpec, case: Case, verdict: Verdict) -> bool:
     """Tell whether a bug that was met with NaN or infinity shows in its output with finite numbers as well."""
     versions = finite_versions(case)
@@ -59,7 +65,7 @@ def is_also_finite(context: Context, spec: TwinSpec, case: Case, verdict: Verdic
         for version in versions:
             expected, actual = twin.run(version)
             judgement = twin.judge(version, expected, actual)
-            if any(one.grade is Grade.BUG and one.output == verdict.output for one in judgement.verdicts):
+            if any(_is_like(one, verdict) for one in judgement.verdicts):
                 return True
         return False
 

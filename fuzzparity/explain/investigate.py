@@ -15,14 +15,16 @@ from fuzzparity.explain.blaming import blamed, may_blame
 from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.finite import is_also_finite
 from fuzzparity.explain.locating import located
-from fuzzparity.explain.minimizing import smallest
+from fuzzparity.explain.minimizing import Smallest, smallest
 from fuzzparity.explain.pairing import limits_of, matching, pair_alone
 from fuzzparity.explain.records import (
+    AskSpec,
     Interim,
     InvestigateSpec,
     Investigation,
     Pairing,
 )
+from fuzzparity.explain.repeats import last_beside
 from fuzzparity.finding import VALUE_KINDS, Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
 from fuzzparity.verdict import Grade, Kind, Verdict
@@ -105,7 +107,7 @@ def _looks(spec: InvestigateSpec, verdict: Verdict, confirmation: Confirmation) 
 def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Investigation:
     suspect = spec.suspect
     found = smallest(context, spec, confirmation)
-    case = found.case
+    case = _of_cause(context, spec, found)
     if case == suspect.case and not spec.twin.is_built:  # nothing smaller, and confirmed a moment ago
         return _as_confirmed(suspect, confirmation, found.executions)
     last = pair_alone(context, spec.twin, case, limits_of(context, suspect))
@@ -124,6 +126,15 @@ def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmati
         found.executions,
         found.reached_fixpoint,
     )
+
+
+def _of_cause(context: Context, spec: InvestigateSpec, found: Smallest) -> Case:
+    """Return the smallest case on the way that the other causes of the suspect's bucket do not explain."""
+    if not spec.beside or found.case == spec.suspect.case:
+        return found.case
+    asking = AskSpec(spec.twin, spec.suspect.bucket, spec.beside, seconds=spec.minimize_seconds)
+    trail = (*(case for case in found.trail if case != found.case), found.case)
+    return last_beside(context, asking, trail) or spec.suspect.case
 
 
 def _as_confirmed(suspect: Suspect, confirmation: Confirmation, executions: int) -> Investigation:

@@ -31,6 +31,7 @@ DEADLY = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM})
 _MAX_SLIPS = 4
 _MOST_DEATHS = 6  # of candidates, before the best so far stands
 _LEAST_SECONDS = 0.5
+_MOST_TRAIL = 32  # cases on the way, kept for whom minimizing leads astray
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Smallest:
     case: Case
     executions: int = 0
     reached_fixpoint: bool = False
+    trail: tuple[Case, ...] = ()  # ever smaller cases that show the bucket, from the start on
 
 
 def smallest(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Smallest:
@@ -58,12 +60,16 @@ def smallest(context: Context, spec: InvestigateSpec, confirmation: Confirmation
 def _among_differences(context: Context, spec: InvestigateSpec) -> Smallest:
     """Minimize in a forked process, and in another one after each candidate that kills it."""
     best = [spec.suspect.case]
+    trail = [spec.suspect.case]
     deadly: list[Case] = []
     deadline = time.monotonic() + spec.minimize_seconds
 
     def on_message(message: Any) -> None:
         if isinstance(message, Better):
             best[0] = message.case
+            trail.append(message.case)
+            if len(trail) > _MOST_TRAIL:
+                del trail[1::2]
         context.send(message)
 
     while len(deadly) < _MOST_DEATHS:
@@ -76,7 +82,7 @@ def _among_differences(context: Context, spec: InvestigateSpec) -> Smallest:
             total_seconds=3 * left + 10,
         )
         if isinstance(answer, Smallest):
-            return answer
+            return replace(answer, trail=tuple(trail))
         assert isinstance(answer, Exit)
         announced = answer.announced
         if announced is None or announced.case is None or announced.side not in (TORCH, ORT):
@@ -85,7 +91,7 @@ def _among_differences(context: Context, spec: InvestigateSpec) -> Smallest:
         _tell_death(context, spec, answer, announced.case)
         if time.monotonic() > deadline:
             break
-    return Smallest(best[0])
+    return Smallest(best[0], trail=tuple(trail))
 
 
 def _tell_death(context: Context, spec: InvestigateSpec, exit_: Exit, case: Case) -> None:
@@ -121,7 +127,7 @@ def _here(
     send: Callable[[Any], None],
 ) -> Smallest:
     """Minimize from `start` in this process."""
-    bucket = spec.suspect.bucket
+    bucket = spec.suspect.bucket.provisional
     twin = open_twin(context, spec.twin, announcer, start)
     if isinstance(twin, Execution):
         return Smallest(start)

@@ -31,9 +31,9 @@ def limits_of(context: Context, suspect: Suspect, factor: float = 1.0) -> Limits
 
 
 def matching(bucket: Bucket, case: Case, judgement: Judgement) -> Verdict | None:
-    """Return the verdict of a judgement that falls into a bucket, if there is one."""
+    """Return the verdict of a judgement that falls into a bucket, whatever its cause, if there is one."""
     for verdict in judgement.verdicts:
-        if bucket_of(bucket.build, case, verdict) == bucket:
+        if bucket_of(bucket.build, case, verdict) == bucket.provisional:
             return verdict
     return None
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from fuzzparity.case import Case
+from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import Contract, TargetFacts
 from fuzzparity.execution import Execution, Status
-from fuzzparity.finding import Confirmation, Cut, Suspect
+from fuzzparity.finding import Bucket, Confirmation, Cut, Finding, Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy
 from fuzzparity.verdict import Judgement, Realism, Verdict
@@ -52,6 +52,22 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Name a known cause, so that torch's value can be put in at its place: the part, and where that is known."""
+
+    part: str  # of blame, without its detail
+    node: str = ""
+    fx_node: str = ""
+    source: str = ""
+
+    @classmethod
+    def of(cls, finding: Finding) -> Cause:
+        """Return the cause of a blamed finding."""
+        known, (_, node, source) = finding.verdict.attribution, finding.place
+        return cls(finding.verdict.blame.partition(":")[0], node, known.fx_node if known else "", source)
+
+
+@dataclass(frozen=True, slots=True)
 class InvestigateSpec:
     """Say what to investigate and how much it may cost."""
 
@@ -62,6 +78,7 @@ class InvestigateSpec:
     minimize_seconds: float = 20.0
     blame_seconds: float = 30.0  # no arbiter is asked after them; 0 asks none
     cut_seconds: float = 10.0  # for the smallest part of the model that shows it; 0 leaves the model whole
+    beside: tuple[Cause, ...] = ()  # causes of its bucket that are known and are not its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,30 @@ class Interim:
 
     investigation: Investigation
     is_blamed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AskSpec:
+    """Name cases that fell into a bucket, to be asked whether its known causes explain them; the first `own` must."""
+
+    twin: TwinSpec
+    bucket: Bucket
+    causes: tuple[Cause, ...] = ()
+    cases: tuple[Case, ...] = ()
+    lineages: tuple[Lineage, ...] = ()
+    own: int = 0
+    by_place: bool = True  # a sure place that is none of theirs is another cause, though theirs heals: it lies behind
+    seconds: float = 20.0  # for all of them; no case is begun after them
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAgain:
+    """Tell of the case at a place of an `AskSpec` whether it falls into the bucket, and whether that is explained."""
+
+    place: int
+    shows: bool
+    is_explained: bool | None = None  # None: it cannot be told
+    suspects: tuple[Suspect, ...] = ()  # all that it shows, in this bucket and in others
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""Repeats: cases of known findings that wait to be asked whose fault they are, so that a second cause surfaces.
+
+The idea: of each bucket the oldest and the newest are asked in turn, a few at a time, the bucket asked least first,
+for a bounded share of the campaign.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fuzzparity.case import Case, Lineage
+
+_MOST_WAITING = 12  # of one finding; the oldest go
+_MOST_ASKED = 4  # in one child
+_SHARE = 0.3  # of one core, of the time since the campaign began
+_GRACE_SECONDS = 6.0  # that are not counted
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Hold a case that fell into the bucket of a finding again."""
+
+    case: Case
+    lineage: Lineage
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Hold the cases of one bucket that wait."""
+
+    waiting: deque[Repeat] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))
+    digests: set[str] = field(default_factory=set)
+    asked: int = 0
+
+
+class Repeats:
+    """Hold what waits, by the finding that opened the bucket, and choose what is asked next."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._buckets: dict[str, _Bucket] = {}
+        self._spent_seconds = 0.0
+
+    def offer(self, finding_id: str, repeat: Repeat) -> None:
+        """Take a case that may be asked later; one that is known already is left out."""
+        bucket = self._buckets.setdefault(finding_id, _Bucket())
+        if repeat.case.digest not in bucket.digests:
+            bucket.digests.add(repeat.case.digest)
+            bucket.waiting.append(repeat)
+
+    def give_back(self, finding_id: str, repeats: Iterable[Repeat]) -> None:
+        """Take what was not asked after all."""
+        self._buckets[finding_id].waiting.extendleft(repeats)
+
+    def waiting(self, *, unasked: bool = False) -> list[str]:
+        """Return the findings whose buckets have cases that wait, the one asked least first."""
+        found = [(one.asked, name) for name, one in self._buckets.items() if one.waiting]
+        return [name for asked, name in sorted(found) if not (unasked and asked)]
+
+    def is_due(self, at_seconds: float) -> bool:
+        """Tell whether the share of the campaign leaves time for another child."""
+        return self._spent_seconds <= _GRACE_SECONDS + _SHARE * at_seconds
+
+    def take(self, finding_id: str) -> tuple[Repeat, ...]:
+        """Return the next cases of a bucket: the first that looked different, and what the search has come to since."""
+        bucket = self._buckets[finding_id]
+        count = min(_MOST_ASKED, len(bucket.waiting))
+        bucket.asked += count
+        return tuple(bucket.waiting.popleft() if place % 2 == 0 else bucket.waiting.pop() for place in range(count))
+
+    def spent(self, seconds: float) -> None:
+        """Take in how long a child worked."""
+        self._spent_seconds += seconds

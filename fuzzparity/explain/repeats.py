@@ -1,0 +1,216 @@
+"""Repeats: whether the known causes of a bucket explain a case that fell into it, or another cause is there.
+
+The idea: a bucket says what differs, not why. Where torch's values, put in at the places of all causes that are known,
+leave nothing that is a bug, and the deviation is not born at another node, they explain the case; else there is another
+cause. The findings' own smallest cases are asked first: a place that does not even heal those can tell nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuzzparity.case import Array, Case
+from fuzzparity.execution import ORT, Execution, Status, node_told
+from fuzzparity.explain.arbiters import Bench
+from fuzzparity.explain.locating import located
+from fuzzparity.explain.pairing import map_of, matching, pair_alone
+from fuzzparity.explain.records import AskedAgain, AskSpec, Cause, Pairing
+from fuzzparity.explain.site import Site
+from fuzzparity.explain.twin import open_twin
+from fuzzparity.finding import VALUE_KINDS, suspects_of
+from fuzzparity.oracle.where import counted
+from fuzzparity.verdict import Grade, Kind, Verdict
+from fuzzparity.work.alone import run_alone
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.loader import Context
+
+_MOST_TRIED = 12  # combinations of torch's values; each is a session of the whole model
+_MOST_VALUES = 6  # of torch's that may stand for one value of the file
+
+
+def ask(context: Context, spec: AskSpec) -> None:
+    """Run cases one after the other and send an `AskedAgain` for each, up to the first that shows another cause."""
+    deadline = time.monotonic() + spec.seconds
+    for place, case in enumerate(spec.cases):
+        left = deadline - time.monotonic()
+        if place and left <= 0:
+            return
+        pairing = pair_alone(context, spec.twin, case, context.limits)
+        verdict = matching(spec.bucket, case, pairing.judgement)
+        told: bool | None = None
+        if verdict is not None:
+            seconds = max(1.0, left)
+            told = heals(context, spec, case, verdict, pairing, seconds=seconds)
+            if told and spec.by_place and is_born_elsewhere(context, spec, case, verdict, pairing, seconds=seconds):
+                if place < spec.own:  # where a known cause is found elsewhere on its own case, places tell nothing
+                    spec = replace(spec, by_place=False)
+                else:
+                    told = False
+        answer = (spec.bucket.build, case, spec.lineages[place], pairing.judgement)
+        suspects = suspects_of(*answer, pairing.expected, pairing.actual)
+        context.send(AskedAgain(place, verdict is not None, told, tuple(suspects)))
+        if (place < spec.own and told is not True) or told is False:
+            return
+
+
+def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Case | None:
+    """Return the last of ever smaller cases that the known causes do not explain, by bisection; None: none seen."""
+    deadline = time.monotonic() + spec.seconds
+    best, low, high = None, 0, len(trail)
+    middle = high - 1  # the smallest first: mostly it still does
+    while low < high and time.monotonic() < deadline:
+        pairing = pair_alone(context, spec.twin, trail[middle], context.limits)
+        verdict = matching(spec.bucket, trail[middle], pairing.judgement)
+        left = max(1.0, deadline - time.monotonic())
+        asked = (context, spec, trail[middle])
+        if verdict is not None and (
+            heals(*asked, verdict, pairing, seconds=left) is False
+            or is_born_elsewhere(*asked, verdict, pairing, seconds=left)
+        ):
+            best, low = trail[middle], middle + 1
+        else:
+            high = middle
+        middle = (low + high) // 2
+    return best
+
+
+def is_born_elsewhere(
+    context: Context, spec: AskSpec, case: Case, verdict: Verdict, pairing: Pairing, *, seconds: float
+) -> bool:
+    """Tell whether a deviation is for sure born at a node that is none of the known causes': they may lie behind it."""
+    if verdict.kind not in VALUE_KINDS or any(cause.part in ("capture", "optimizer") for cause in spec.causes):
+        return False
+    bare = replace(verdict, blame="unknown", attribution=None)
+    found = located(context, spec.twin, case, bare, pairing.expected, pairing.actual, seconds=seconds).attribution
+    if found is None or not found.onnx_node or found.among > 1 or (found.is_guess and not found.is_shown):
+        return False
+    return all(found.onnx_node != cause.node for cause in spec.causes)
+
+
+def heals(
+    context: Context, spec: AskSpec, case: Case, verdict: Verdict, pairing: Pairing, *, seconds: float
+) -> bool | None:
+    """Tell whether the known causes heal what a case shows; None where that cannot be told."""
+    if verdict.kind is Kind.ERROR_SPLIT:
+        return _is_among(spec.causes, node_told(pairing.actual))
+    if verdict.kind is Kind.CRASH:
+        return _is_among(spec.causes, Bench(context, spec.twin, case).guilty_node() or ())
+    if verdict.kind not in VALUE_KINDS:
+        return None
+    site = Site(context, spec.twin, case, verdict, pairing.expected, pairing.actual, time.monotonic() + seconds)
+
+    def body(announcer: Announcer, send: Callable[[Any], None]) -> bool | None:
+        try:
+            return _leaves_nothing(context, spec, site, announcer)
+        except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
+            return None
+
+    answer = run_alone(body, map_path=map_of(context), limits=context.limits, total_seconds=seconds)
+    return answer if isinstance(answer, bool) else None
+
+
+def _is_among(causes: tuple[Cause, ...], told: tuple[str, ...]) -> bool | None:
+    return any(told[1] == cause.node for cause in causes) if told and all(cause.node for cause in causes) else None
+
+
+# What follows runs in forks.
+
+
+def _leaves_nothing(context: Context, spec: AskSpec, site: Site, announcer: Announcer) -> bool | None:
+    """Tell whether the model, given torch's values at all places, differs from torch by nothing that is a bug."""
+    twin = open_twin(context, spec.twin, announcer, site.case)
+    expected = _reference(spec, site)
+    if isinstance(twin, Execution) or not expected.is_ok:
+        return None
+    given = [list(_values_at(site, cause)) for cause in spec.causes if cause.part != "capture"]
+    is_run = False
+    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
+        outputs = _run_with(site, dict(values))
+        if outputs is None:
+            continue
+        is_run = True
+        answer = counted(Execution(ORT, Status.OK, tuple(outputs)), site.expected.where)
+        left = twin.judge(site.case, expected, answer).verdicts
+        if not any(one.grade is Grade.BUG and one.output == site.verdict.output for one in left):
+            return True
+    return False if is_run else None
+
+
+def _reference(spec: AskSpec, site: Site) -> Execution:
+    """Return what ORT should give: torch's answer, or that of the captured program where the capture is at fault."""
+    if not any(cause.part == "capture" for cause in spec.causes):
+        return site.expected
+    from fuzzparity.sides.captured import captured, traced
+    from fuzzparity.sides.torch_side import TorchSide
+
+    make = captured if site.bench.exporter == "dynamo" else traced
+    return TorchSide(make(site.loaded)).run(site.case)
+
+
+def _run_with(site: Site, values: dict[str, Array]) -> list[Any] | None:
+    from fuzzparity.blame.subgraphs import substituted
+
+    changed, feeds = site.model, dict(site.feeds)
+    for name, value in values.items():
+        changed = substituted(changed, name, value)
+        feeds[f"{name}__given"] = value
+    return site.run_optimized(changed.SerializeToString(), feeds)
+
+
+def _values_at(site: Site, cause: Cause) -> Iterator[tuple[str, Array]]:
+    """Yield (value of the file, torch's in its place) for a known cause: by the exporter's names, else by its line."""
+    from fuzzparity.blame.localize import label_of
+    from fuzzparity.blame.origins import has_origins
+
+    node = next((one for one in site.model.graph.node if label_of(one) == cause.node and cause.node), None)
+    name = next((one for one in node.output if one), "") if node is not None else ""
+    if has_origins(site.model):
+        found = _by_name(site, cause, name)
+        if found is not None:
+            yield found
+            return
+    if name:
+        yield from _by_line(site, cause, name)
+
+
+def _by_name(site: Site, cause: Cause, name: str) -> tuple[str, Array] | None:
+    from fuzzparity.blame.paired import pairs_of
+    from fuzzparity.blame.subgraphs import View
+    from fuzzparity.explain.programs import program_of
+
+    program, _ = program_of(site.loaded, site.build, site.bench.model.parent)
+    scope = program.run(site.case)
+    view = View(site.model, site.model.graph)
+    pairs = pairs_of(view, scope)
+    named = [value for value, fx in pairs.items() if cause.fx_node and fx == cause.fx_node]
+    for value in (*named, name):
+        if value in pairs:
+            return value, view.shaped(value, scope.values[pairs[value]])
+    return None
+
+
+def _by_line(site: Site, cause: Cause, name: str) -> Iterator[tuple[str, Array]]:
+    from fuzzparity.explain.programs import onnx_values
+    from fuzzparity.sides.eager import eager_events
+
+    value = onnx_values(site.model, site.feeds, site.run_plain).get(name)
+    if value is None:
+        return
+    seen: set[bytes] = set()
+    for event in reversed(eager_events(site.loaded, site.case, steps=True)):
+        if event.is_refused or (cause.source and site.relative(event.source) != cause.source):
+            continue
+        for array in event.outputs:
+            if array.dtype.kind != value.dtype.kind or (array.size != value.size and array.ndim != value.ndim):
+                continue
+            given = array.reshape(value.shape) if array.size == value.size else array
+            given = np.ascontiguousarray(given.astype(value.dtype))
+            if given.tobytes() not in seen and len(seen) < _MOST_VALUES:
+                seen.add(given.tobytes())
+                yield name, given

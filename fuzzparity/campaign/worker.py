@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzparity.campaign.boundaries import Boundaries
+from fuzzparity.campaign.boundaries import AnnouncedGradients, Boundaries
 from fuzzparity.campaign.looks import Lookout, traits_of
 from fuzzparity.campaign.otherarms import OtherArms
 from fuzzparity.campaign.records import (
@@ -42,6 +42,7 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.rows import decades_of
+from fuzzparity.sides.gradients import Thresholds
 from fuzzparity.verdict import Grade, Judgement, Kind
 from fuzzparity.work.loader import Context
 
@@ -94,6 +95,7 @@ class Worker:
             spec.rng_seed,
             target.valid,
             of_rows=bool(target.metrics),
+            gradients=AnnouncedGradients(Thresholds(context.loaded), context.announcer),
         )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
         self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""

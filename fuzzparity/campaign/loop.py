@@ -245,9 +245,10 @@ class Campaign:
         self._rules = done.rules or self._rules
         self._refusals.update(done.refusals)
         self._counters.barren_deaths = 0
-        self._checkpoint(done.mutators)
+        self._corpus.add_efforts(self._campaign_id, done.efforts)
+        self._checkpoint()
 
-    def _checkpoint(self, mutators: dict[str, tuple[int, int]] | None = None) -> None:
+    def _checkpoint(self) -> None:
         if self._crew is None:
             return
         self._corpus.checkpoint(
@@ -258,7 +259,7 @@ class Campaign:
             rejected=self._counters.rejected,
             next_lease=self._crew.next_lease,
             next_sequence=self._crew.next_sequence,
-            state={"sweep_from": self._crew.sweep_from, "mutators": mutators or {}},
+            state={"sweep_from": self._crew.sweep_from},
         )
 
     def _worker_died(self, crew: Crew, slot: Slot, event: Died) -> None:

@@ -162,7 +162,7 @@ class LeaseDone:
     judged: int
     seconds: float
     sweep_position: int | None = None
-    mutators: dict[str, tuple[int, int]] = field(default_factory=dict)  # name -> tried, kept
+    efforts: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # (kind, name) -> tried, kept
     rules: tuple[Rule, ...] = ()  # what refusals by both sides taught about sizes
     refusals: dict[tuple[str, str], int] = field(default_factory=dict)  # (side, message) -> times, of both refused
     harmless: tuple[Peril, ...] = ()  # perils that cases have survived

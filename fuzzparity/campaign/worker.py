@@ -133,7 +133,7 @@ class Worker:
             counters.judged,
             time.monotonic() - started,
             self._generator.sweep_position,
-            self._generator.statistics(),
+            self._generator.efforts(),
             self._generator.rules,
             self._refusals.taken(),
             self._caution.harmless,

@@ -261,7 +261,11 @@ def _status(corpus: Corpus, known: Sequence[str]) -> list[StatusView]:
     ledger = ledger_of(corpus, known)
     found = [(ledger.marked(item), is_new) for item, is_new in corpus.campaign_findings(last.campaign_id)]
     told = ledger.standings([item for item, _ in found if item.reproduced is not False])
-    return [StatusView(str(corpus.path), writer_of(corpus.path), last, tuple(snapshots), tuple(found), tuple(told))]
+    efforts = corpus.efforts(last.campaign_id)
+    view = StatusView(
+        str(corpus.path), writer_of(corpus.path), last, tuple(snapshots), tuple(found), tuple(told), efforts
+    )
+    return [view]
 
 
 def _candidates(what: str) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import Build, TargetFacts
-from fuzzparity.corpus import blobs, cuts, maintenance, rows, schema
+from fuzzparity.corpus import blobs, cuts, efforts, maintenance, rows, schema
 from fuzzparity.corpus.lock import WriterLock
 from fuzzparity.corpus.plain import dumps
 from fuzzparity.corpus.reading import CorpusReader
@@ -126,6 +126,11 @@ class Corpus(CorpusReader):
                 **({} if state is None else {"state": dumps(dict(state))}),
             },
         )
+
+    def add_efforts(self, campaign_id: str, counts: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+        """Add what moves and families of parents, (kind, name), cost and brought: times used, times kept."""
+        with transaction(self.db):
+            efforts.add(self.db, campaign_id, counts)
 
     def end_campaign(
         self,

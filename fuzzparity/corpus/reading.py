@@ -14,13 +14,14 @@ from typing import Any
 
 from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus import blobs, cuts, rows
+from fuzzparity.corpus import blobs, cuts, efforts, rows
 from fuzzparity.corpus.plain import from_plain, loads
 from fuzzparity.corpus.records import (
     BuildRow,
     CampaignRow,
     CaseRow,
     DimCoverage,
+    Effort,
     Payload,
     ProbeEntry,
     Recheck,
@@ -339,6 +340,10 @@ class CorpusReader:
             )
             for row in reversed(found)
         ]
+
+    def efforts(self, campaign_id: str) -> tuple[Effort, ...]:
+        """Return what moves and families of parents cost and brought in a campaign, what brought most first."""
+        return efforts.load(self.db, campaign_id)
 
     def statistics(self) -> Statistics:
         """Return the counts of everything."""

@@ -144,6 +144,16 @@ class Recheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """Say how often a move, or a family of parents, was used, and how often that showed something new."""
+
+    kind: str  # "move", "parents"
+    name: str
+    tried: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Hold a campaign's counters at one moment."""
 
@@ -274,3 +284,4 @@ class StatusView:
     snapshots: tuple[Snapshot, ...]
     findings: tuple[tuple[Finding, bool], ...]  # each with whether it was new in this campaign
     known: tuple[Told, ...] = ()
+    efforts: tuple[Effort, ...] = ()

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fuzzparity.corpus import efforts
 from fuzzparity.errors import CorpusError
 
 APPLICATION_ID = 0x46505459  # "FPTY", in the header of the file (https://sqlite.org/pragma.html#pragma_application_id)
@@ -183,10 +184,16 @@ def _cuts_table(db: Database) -> None:
     db["cuts"].create(_CUTS, pk="finding_id", if_not_exists=True)
 
 
+def _efforts_table(db: Database) -> None:
+    """Keep what each move and each family of parents cost and brought."""
+    db["efforts"].create(efforts.COLUMNS, pk=efforts.KEY, if_not_exists=True)
+
+
 MIGRATIONS: tuple[tuple[str, Callable[[Database], None]], ...] = (
     ("0001_first_tables", _first_tables),
     ("0002_rechecks", _rechecks_table),
     ("0003_cuts", _cuts_table),
+    ("0004_efforts", _efforts_table),
 )
 # a reader does without later steps, which add tables and change none; whoever reads such a table asks if it is there
 _NEEDED_TO_READ = "0001_first_tables"
@@ -305,7 +312,9 @@ def _prepare(db: Database, path: Path, *, read_only: bool) -> None:
 
 
 def _check_tables(path: Path, kinds: dict[str, str]) -> None:
-    disguised = sorted(name for name in (*_TABLES, "rechecks", "cuts") if name in kinds and kinds[name] != "table")
+    disguised = sorted(
+        name for name in (*_TABLES, "rechecks", "cuts", "efforts") if name in kinds and kinds[name] != "table"
+    )
     triggers = sorted(name for name, kind in kinds.items() if kind == "trigger")
     if disguised or triggers:
         raise CorpusError(

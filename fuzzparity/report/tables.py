@@ -46,6 +46,7 @@ from fuzzparity.verdict import as_plain
 
 _GRADE_STYLES = {"bug": "bold red", "contract": "yellow", "tie": "cyan", "inherent": "dim", "note": "dim"}
 _SHOWN_VALUES = 8
+_MOST_EFFORTS = 6
 _PAYLOAD_FIELDS = ("finding", "case", "lineage", "expected", "actual", "environment", "ort")
 _EXECUTION_FIELDS = ("side", "status", "refusal", "phase", "signal", "exit_code", "seconds", "environment")
 
@@ -250,12 +251,20 @@ def status_view(views: Sequence[StatusView]) -> RenderableType:
             "memory": sparkline([item.rss_bytes for item in view.snapshots], size_text),
             "findings": f"{len(view.findings)}, {sum(is_new for _, is_new in view.findings)} new"
             + (f", {known} known" if (known := sum(_is_expected(finding) for finding, _ in view.findings)) else ""),
+            "moves that paid": _efforts_text(view, "move"),
+            "parents that paid": _efforts_text(view, "parents"),
         }
         parts += [fields(lines), Text("")]
         parts += [standings_text(view.known), Text("")] if view.known else []
         if view.findings:
             parts += [_findings_table([finding for finding, _ in view.findings]), Text("")]
     return Group(*parts[:-1])
+
+
+def _efforts_text(view: StatusView, kind: str) -> str:
+    """Return what brought most new cases, with how often it was used."""
+    paid = [effort for effort in view.efforts if effort.kind == kind and effort.kept]
+    return ", ".join(f"{one.name} {one.kept:,} of {one.tried:,}" for one in paid[:_MOST_EFFORTS])
 
 
 def _is_expected(finding: Finding) -> bool:

@@ -70,7 +70,7 @@ def test_status_names_what_paid(folder: Path) -> None:
 
 def test_a_file_of_an_earlier_version_has_none_and_gets_the_table(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
-    Corpus.open(path).close()
+    Corpus.open(path, create=True).close()
     with sqlite3.connect(path) as connection:
         connection.execute("drop table efforts")
         connection.execute("delete from migrations where name = '0004_efforts'")

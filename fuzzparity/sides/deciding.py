@@ -10,6 +10,8 @@ program does in which those arms were burnt.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType, FrameType
@@ -163,7 +165,7 @@ class Recorder:
 
     def note_comparison(self, result: Any, one: Any, other: Any) -> None:
         """Remember what a flag was compared from, in case that it decides."""
-        if isinstance(result, torch.Tensor) and result.numel() == 1:
+        if type(result) is torch.Tensor and result.numel() == 1:  # no stand-in of a compiler
             if len(self._compared) >= _MOST_COMPARED:
                 self._compared.clear()
             self._compared[id(result)] = (result, one, other)
@@ -214,7 +216,10 @@ class Recorder:
         return on_call
 
     def _look_at(self, code: CodeType) -> Watched | None:
-        watched = conditions_of(code) if rank(code.co_filename) == self._rank else None
+        try:
+            watched = conditions_of(code) if rank(code.co_filename) == self._rank else None
+        except Exception:  # whatever reading source may raise would be raised in the middle of the user's code
+            watched = None
         self._codes[code] = watched  # which keeps it, and so its id
         return watched
 
@@ -343,14 +348,14 @@ class _Hooks:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self._wrappers = {name: self._wrapper(name) for name in _ORIGINALS}
+        self.wrappers = {name: self._wrapper(name) for name in _ORIGINALS}
         self._installed: set[str] = set()
         self._kept: set[str] = set()
 
     def install(self, names: Iterable[str]) -> None:
         """Wrap these methods."""
         for name in set(names) - self._installed:
-            setattr(torch.Tensor, name, self._wrappers[name])
+            setattr(torch.Tensor, name, self.wrappers[name])
             self._installed.add(name)
 
     def keep(self, names: Iterable[str]) -> None:
@@ -394,6 +399,21 @@ class _Hooks:
 
 
 _HOOKS = _Hooks()
+
+
+def _keep_from_compilers() -> None:
+    """Tell torch.compile to leave the code of this module alone where it runs amid what a target compiles."""
+    frames = torch._C._dynamo.eval_frame  # the Python side of it takes seconds to import
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    functions = [*vars(Recorder).values(), *vars(_Follower).values(), *_HOOKS.wrappers.values(), rank, relative]
+    for function in functions:
+        code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
+        if isinstance(code, CodeType):
+            frames.set_code_exec_strategy(code, skip)
+
+
+with contextlib.suppress(AttributeError):  # a torch whose compiler is built otherwise
+    _keep_from_compilers()
 
 
 def _own_rank(module: Any) -> int:

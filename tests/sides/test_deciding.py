@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import pytest
 import torch
 from small_models import case, loaded
 
@@ -171,3 +172,25 @@ def test_a_trace_function_of_someone_else_stays() -> None:
         assert sys.gettrace() is own
     finally:
         sys.settrace(None)
+
+
+@torch.compile(backend="eager")
+def compiled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.sum() > 3 else x + 1
+
+
+class Around(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 1:
+            return compiled(x)
+        return x
+
+
+@pytest.mark.slow
+def test_a_target_that_compiles_a_part_is_not_disturbed(recwarn: pytest.WarningsRecorder) -> None:
+    side = side_of(Around())
+    for sign, arm in ((1, 1), (-1, 0)):
+        execution = side.run(case(x=ROW * sign))
+        assert execution.outputs[0].tolist() == (ROW * 2 if arm else 1 - ROW).tolist()
+        assert [d.outcome for d in execution.decisions][:1] == [1]
+    assert not [w for w in recwarn if "deciding" in str(w.message)]

@@ -45,6 +45,8 @@ def located(
     site = Site(context, spec, case, verdict, expected, actual, time.monotonic() + seconds)
     found = find(site)
     known = verdict.attribution or Attribution("")
+    if verdict.kind is Kind.BRANCH_SPLIT:
+        found = _of_branch(found, verdict.site)
     if found is None or not (found.op or found.source or found.fx_node):
         return verdict
     on_found(found)
@@ -52,6 +54,14 @@ def located(
     is_inside = bool(found.path) and verdict.blame.startswith("kernel:") and not found.is_guess
     blame = f"kernel:{found.op}" if is_inside else verdict.blame
     return replace(verdict, blame=blame, attribution=_completed(known, found))
+
+
+def _of_branch(found: Located | None, site: str) -> Located | None:
+    """Return the place of a branch: the line that decided, which the path told, with the nodes that were found."""
+    if ":" not in site or (found is not None and found.source == site):
+        return found
+    how = f"decided at {site}: torch's path parts there, and sent into the other arm torch gives ORT's answer"
+    return replace(found or Located(), source=site, how=how, is_guess=False)
 
 
 def _completed(known: Attribution, found: Located) -> Attribution:

@@ -38,6 +38,7 @@ class Domain:
     is_flags: bool  # bool, or numbers that are 0 or 1 in all seeds: masks, most often
     constants: tuple[float, ...] = ()
     steps: tuple[float, ...] = ()  # of quantizers
+    seed_low: float = 0.0  # smallest finite seed value
 
     @property
     def is_bounded(self) -> bool:
@@ -78,6 +79,7 @@ def domain_of(item: InputContract, contract: Contract, arrays: Sequence[Array]) 
         is_flags=traits.family == "bool" or (bool(parts) and all(((p == 0) | (p == 1)).all() for p in parts)),
         constants=constants,
         steps=contract.steps[:_MAX_STEPS],
+        seed_low=low,
     )
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuzzparity.generate.moves import Draft, Mutator, exchange, filled_with, float_input
+from fuzzparity.case import Array
+from fuzzparity.generate.moves import Draft, Mutator, exchange, filled_with, float_input, region_of
+from fuzzparity.generate.ranges import channel_axis
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.values import Fill
 
 
 def _gain(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -79,6 +82,83 @@ def _mix(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     )
 
 
+def _channels(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Give each channel a gain and an offset of its own: another lamp, another microphone."""
+    index = float_input(scene, draft, rng)
+    if index is None or draft[index].ndim < 2:
+        return None
+    axis = channel_axis(draft[index])
+    axis = 1 if axis is None else axis
+    shape = tuple(draft[index].shape[axis] if place == axis else 1 for place in range(draft[index].ndim))
+    gain, shift = 0.4 + 0.8 * rng.uniform(shape, np.float64), rng.uniform(shape, np.float64) - 0.5
+    low, high = _ends(scene, index)
+
+    def values(x: Array) -> Array:
+        return np.asarray(np.clip(x * gain + shift * (high - low) * rng.pick((0.1, 0.5, 1.0)), low, high))
+
+    return filled_with(scene, draft, index, values)
+
+
+def _ends(scene: Scene, index: int) -> tuple[float, float]:
+    """Return between which values an input is near the seeds."""
+    domain = scene.domains[index]
+    return domain.seed_low, domain.seed_low + domain.spread
+
+
+def _contrast(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Stretch the values around their mean and cut them off at the seeds' ends: many meet the ends exactly."""
+    index = float_input(scene, draft, rng)
+    if index is None:
+        return None
+    factor = rng.pick((0.05, 0.3, 2.0, 4.0, 30.0))
+    low, high = _ends(scene, index)
+    return filled_with(scene, draft, index, lambda x: np.clip(x.mean() + (x - x.mean()) * factor, low, high))
+
+
+def _steps(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Round to few levels, as stored pixels and samples are: ties and exact ends abound."""
+    index = float_input(scene, draft, rng)
+    if index is None or not scene.domains[index].spread:
+        return None
+    low, high = _ends(scene, index)
+    step = (high - low) / rng.pick((1, 3, 15, 255, 65535))
+    return filled_with(scene, draft, index, lambda x: np.clip(np.round((x - low) / step) * step + low, low, high))
+
+
+def _resample(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Crop a stretch of one axis and spread it over all of it, by nearest or linear resampling."""
+    if (found := _with_axis(scene, draft, rng)) is None:
+        return None
+    index, axis = found
+    length = draft[index].shape[axis]
+    width = max(1, int(length * rng.between(0.3, 1.0)))
+    start = rng.below(length - width + 1)
+    places = start + np.arange(length) * (width / length)
+    low = places.astype(np.int64)
+    if scene.domains[index].traits.family != "float" or rng.chance(0.5):
+        return exchange(draft, index, np.take(draft[index], low, axis))
+    part = (places - low).reshape((-1,) + (1,) * (draft[index].ndim - 1 - axis))
+
+    def values(x: Array) -> Array:
+        one, two = np.take(x, low, axis), np.take(x, np.minimum(low + 1, length - 1), axis)
+        return np.asarray(one + (two - one) * part)
+
+    return filled_with(scene, draft, index, values)
+
+
+def _blank(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Blank a block at one level of the data: a covered corner, a silent stretch, padding."""
+    index = float_input(scene, draft, rng)
+    if index is None:
+        return None
+    low, high = _ends(scene, index)
+    level = rng.pick((0.0, low, high, scene.domains[index].mean))
+    array = draft[index].copy()
+    region = region_of(array.shape, rng)
+    array[region] = scene.fill(index, array[region], Fill("", lambda x: np.full_like(x, level)))
+    return exchange(draft, index, array)
+
+
 NEARBY = (
     Mutator("gain", "near", 0.7, _gain, ("float",)),
     Mutator("offset", "near", 0.7, _offset, ("float",)),
@@ -86,5 +166,10 @@ NEARBY = (
     Mutator("roll", "near", 0.5, _roll),
     Mutator("flip", "near", 0.5, _flip),
     Mutator("repeat rows", "near", 0.5, _repeat_rows),
+    Mutator("channel gains", "near", 0.5, _channels, ("float",)),
+    Mutator("contrast", "near", 0.4, _contrast, ("float",)),
+    Mutator("few levels", "near", 0.4, _steps, ("float",)),
+    Mutator("resample", "near", 0.4, _resample),
+    Mutator("blank", "near", 0.4, _blank, ("float",)),
     Mutator("mix", "near", 1.0, _mix, ("float",)),
 )

@@ -20,7 +20,7 @@ from fuzzparity.contract import Contract
 from fuzzparity.decisions import Threshold
 from fuzzparity.execution import Execution
 from fuzzparity.explain.records import REFEREE
-from fuzzparity.generate.between import joins
+from fuzzparity.generate.between import joins, same
 from fuzzparity.generate.boundary import Pair, Probe, Search, Shown, approach, probes, search
 from fuzzparity.generate.contract import Valid, breach, rounded
 from fuzzparity.generate.generator import Generator, Proposal
@@ -36,7 +36,7 @@ _START_AT = 64  # executions in hand, with which a search may start; most take f
 _AT_FIRST = 128  # executions in hand at the start
 _MOST_IN_HAND = 256
 _PATIENCE = 256  # executions of one decision's searches that may show nothing, before it has to wait
-_LONGEST_WAIT = 4  # times as many cases as one search after the other would have to wait for
+_LONGEST_WAIT = 8  # times as many cases as one search after the other would have to wait for
 _MOST_SEEDS = 4
 _LOOK_EVERY = 4  # cases between two looks for a line
 _HELD_FORMS = 16
@@ -123,6 +123,7 @@ class Boundaries:
         self._outputs = tuple(outputs)
         self._valid = valid
         self._of_rows = of_rows
+        self._fixed = frozenset(item.name for item in contract.inputs if item.is_opaque)
         self._gradients = gradients
         self._fruitless = 0  # looks for thresholds
         self._approaches = 0
@@ -206,7 +207,7 @@ class Boundaries:
         self._start(
             probe.key,
             other.proposal,
-            search(other.proposal.case, this.proposal.case, probe, (other.pair, this.pair), self._rng),
+            search(other.proposal.case, this.proposal.case, probe, (other.pair, this.pair), self._rng, self._fixed),
         )
 
     def _start(self, key: str, parent: Proposal, steps: Search) -> None:
@@ -236,7 +237,7 @@ class Boundaries:
             self._start(
                 chosen.key,
                 start.proposal,
-                approach(start.proposal.case, chosen, self._toward, self._confined, self._rng),
+                approach(start.proposal.case, chosen, self._toward, self._confined, self._rng, self._fixed),
             )
             if self._running is None:  # nothing led across it
                 self._waits[chosen.key] = self._cases + _PATIENCE
@@ -249,7 +250,7 @@ class Boundaries:
         found = self._gradients.toward(case, threshold)
         if found is None:
             return None
-        return found[0], {name: one for name, one in found[1].items() if not self._contract.input(name).is_opaque}
+        return found[0], {name: one for name, one in found[1].items() if name not in self._fixed}
 
     def _confined(self, case: Case) -> Case:
         """Return a case with its floats within the bounds of the contract."""
@@ -264,10 +265,8 @@ class Boundaries:
 
     def _may_join(self, start: Case, end: Case) -> bool:
         """Tell whether the cases between two are cases: inputs that are left as in the seeds have to be alike."""
-        for item in self._contract.inputs:
-            if item.is_opaque and start.inputs[item.name].tobytes() != end.inputs[item.name].tobytes():
-                return False
-        return joins(start, end)
+        alike = all(same(start.inputs[name], end.inputs[name]) for name in sorted(self._fixed))
+        return alike and joins(start, end)
 
     def _go_on(self, shown: Shown) -> None:
         """Send a search what its case showed, and let the next one wait."""
@@ -300,7 +299,7 @@ class Boundaries:
         self._running = None
         self._barren[running.key] = 0 if running.shown else self._barren[running.key] + running.executions
         if (turns := self._barren[running.key] // _PATIENCE) > 0:
-            self._waits[running.key] = self._cases + min(turns, _LONGEST_WAIT) * running.executions / _SHARE
+            self._waits[running.key] = self._cases + min(2**turns, _LONGEST_WAIT) * running.executions / _SHARE
 
 
 def _form_of(case: Case) -> _Form:

@@ -109,12 +109,17 @@ def _is_same_case(one: Case, other: Case) -> bool:
 # Steps of some ulps
 
 
-def steps_around(low: Case, high: Case, rng: Rng) -> Iterator[Case]:
+def steps_around(low: Case, high: Case, rng: Rng, fixed: frozenset[str] = frozenset()) -> Iterator[Case]:
     """Yield cases some ulps to both sides of a boundary, which lies between two neighbouring cases.
 
     All elements first, away from the boundary on either side; then every element its own way; then single ones.
+    `fixed`: inputs that stay as they are.
     """
-    away = {name: np.sign(_real(high.inputs[name]) - _real(array)) for name, array in _steppable(low).items()}
+    away = {
+        name: np.sign(_real(high.inputs[name]) - _real(array))
+        for name, array in _steppable(low).items()
+        if name not in fixed
+    }
     if not away:
         return
     for count in ULPS:

@@ -168,17 +168,20 @@ class _Met:
     pair: Pair
 
 
-def search(start: Case, end: Case, probe: Probe, ends: tuple[Pair, Pair], rng: Rng) -> Search:
+def search(
+    start: Case, end: Case, probe: Probe, ends: tuple[Pair, Pair], rng: Rng, fixed: frozenset[str] = frozenset()
+) -> Search:
     """Return the search for the boundary of a decision between two cases, which `ends` are the answers to.
 
-    It ends where no boundary is found, after steps to both sides of it, or with the second step that is suspicious.
+    `fixed`: inputs that are no part of it. It ends where no boundary is found, after steps to both sides of it, or with
+    the second step that is suspicious.
     """
     narrow = _narrow_jump if probe.is_jump else _narrow_outcome
     found = yield from narrow(probe, _Met(start, ends[0]), _Met(end, ends[1]))
     if found is None:
         return
     splits = 0
-    for case in steps_around(found[0].case, found[1].case, rng):
+    for case in steps_around(found[0].case, found[1].case, rng, fixed):
         shown = yield case
         splits += shown.is_suspicious
         if splits >= _ENOUGH_SPLITS:
@@ -243,7 +246,14 @@ def _excess(low: Array | None, between: Array | None, high: Array | None) -> flo
 # Towards a decision that came out one way only
 
 
-def approach(case: Case, threshold: Threshold, toward: Toward, confined: Callable[[Case], Case], rng: Rng) -> Search:
+def approach(
+    case: Case,
+    threshold: Threshold,
+    toward: Toward,
+    confined: Callable[[Case], Case],
+    rng: Rng,
+    fixed: frozenset[str] = frozenset(),
+) -> Search:
     """Return the search that first goes along a threshold's gradient until its margin changes sign.
 
     `confined` puts a case that was moved back into its bounds. The search ends at once where the sign does not change.
@@ -255,7 +265,7 @@ def approach(case: Case, threshold: Threshold, toward: Toward, confined: Callabl
     first = yield ends[0]
     second = yield ends[1]
     probe = Probe(threshold.key, of_case=lambda one: _is_above(toward(one, threshold)))
-    yield from search(*ends, probe, (first.pair, second.pair), rng)
+    yield from search(*ends, probe, (first.pair, second.pair), rng, fixed)
 
 
 def _is_above(found: tuple[float, Mapping[str, Array]] | None) -> bool | None:

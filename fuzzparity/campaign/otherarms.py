@@ -14,7 +14,7 @@ _MOST_LINES = 256
 
 
 class OtherArms:
-    """Count for one worker. `counts`: line -> cases that agreed, and that differed."""
+    """Count for one worker. `counts`: line -> cases that agreed, and that differed from where on."""
 
     def __init__(self, arms: TwinArms) -> None:
         """Bind to the answers of a twin, which is asked for its sample when a case decides anything at all."""
@@ -26,9 +26,10 @@ class OtherArms:
         if not expected.decisions or not (expected.is_ok and actual.is_ok):
             return
         sample = outcomes(self._arms.sample())
-        lines = {d.source for d in expected.decisions if sample.get(d.key, d.outcome) != d.outcome}
-        for line in lines:
-            if line and (line in self.counts or len(self.counts) < _MOST_LINES):
+        parted = (d.source for d in expected.decisions if d.source and sample.get(d.key, d.outcome) != d.outcome)
+        lines = list(dict.fromkeys(parted))
+        for line in lines[:1] if is_suspicious else lines:  # what differs is put down to where the path parts first
+            if line in self.counts or len(self.counts) < _MOST_LINES:
                 agreed, differed = self.counts.get(line, (0, 0))
                 self.counts[line] = (agreed + (not is_suspicious), differed + is_suspicious)
 

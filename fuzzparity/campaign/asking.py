@@ -147,7 +147,7 @@ class Asker:
         self._repeats.give_back(asked.finding_id, reversed(left))
 
     def _answer(self, asked: _Asked, answer: AskedAgain) -> None:
-        asked.answered = answer.place + 1
+        asked.answered = max(asked.answered, answer.place + 1)
         finding_id = asked.finding_id
         bucket = self._corpus.finding(finding_id).bucket
         if answer.place < len(asked.own):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzzparity.case import Array, Case
+from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.execution import ORT, Execution, Status, node_told
 from fuzzparity.explain.arbiters import Bench
 from fuzzparity.explain.locating import located
@@ -35,44 +35,62 @@ _MOST_VALUES = 6  # of torch's that may stand for one value of the file
 
 
 def ask(context: Context, spec: AskSpec) -> None:
-    """Run cases one after the other and send an `AskedAgain` for each, up to the first that shows another cause."""
+    """Run cases one after the other and send an `AskedAgain` for each, up to another cause at a sure place.
+
+    Of those that are not explained either and have no sure place, mostly since several causes meet in them, the first
+    is told once more at the end, where nothing clearer was met.
+    """
     deadline = time.monotonic() + spec.seconds
+    unclear: AskedAgain | None = None
     for place, case in enumerate(spec.cases):
         left = deadline - time.monotonic()
         if place and left <= 0:
+            break
+        answer, is_clear = _asked(context, spec, place, case, max(1.0, left))
+        is_own = place < spec.own
+        if is_own and is_clear:  # a known cause that is found elsewhere on its own case: places tell nothing
+            spec = replace(spec, by_place=False)
+        if answer.is_explained is False and not (is_own or is_clear):
+            unclear = unclear or answer
+            answer = replace(answer, is_explained=None)
+        context.send(answer)
+        if answer.is_explained is False or (is_own and answer.is_explained is None):
             return
-        pairing = pair_alone(context, spec.twin, case, context.limits)
-        verdict = matching(spec.bucket, case, pairing.judgement)
-        told: bool | None = None
-        if verdict is not None:
-            seconds = max(1.0, left)
-            told = heals(context, spec, case, verdict, pairing, seconds=seconds)
-            if told and spec.by_place and is_born_elsewhere(context, spec, case, verdict, pairing, seconds=seconds):
-                if place < spec.own:  # where a known cause is found elsewhere on its own case, places tell nothing
-                    spec = replace(spec, by_place=False)
-                else:
-                    told = False
-        answer = (spec.bucket.build, case, spec.lineages[place], pairing.judgement)
-        suspects = suspects_of(*answer, pairing.expected, pairing.actual)
-        context.send(AskedAgain(place, verdict is not None, told, tuple(suspects)))
-        if (place < spec.own and told is not True) or told is False:
-            return
+    if unclear is not None:
+        context.send(unclear)
+
+
+def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: float) -> tuple[AskedAgain, bool]:
+    """Return what a case answers, and whether it is born at a sure place that is none of the known causes'."""
+    pairing = pair_alone(context, spec.twin, case, context.limits)
+    verdict = matching(spec.bucket, case, pairing.judgement)
+    told: bool | None = None
+    is_elsewhere = False
+    if verdict is not None:
+        told = heals(context, spec, case, verdict, pairing, seconds=seconds)
+        if told is not None and spec.by_place:
+            is_elsewhere = is_born_elsewhere(context, spec, case, verdict, pairing, seconds=seconds)
+    if place >= spec.own and is_elsewhere:
+        told = False
+    suspects = suspects_of(
+        spec.bucket.build, case, spec.lineages[place], pairing.judgement, pairing.expected, pairing.actual
+    )
+    return AskedAgain(place, verdict is not None, told, tuple(suspects)), is_elsewhere
 
 
 def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Case | None:
-    """Return the last of ever smaller cases that the known causes do not explain, by bisection; None: none seen."""
+    """Return the last of ever smaller cases that shows a cause beside the known ones, by bisection; None: none seen.
+
+    Where the first is born at a sure place of its own, so is the one returned: several causes must not meet in it.
+    """
     deadline = time.monotonic() + spec.seconds
-    best, low, high = None, 0, len(trail)
+    lined = replace(spec, cases=trail, lineages=(Lineage("minimize"),) * len(trail), own=0)
+    _, is_clear = _asked(context, lined, 0, trail[0], spec.seconds)
+    best, low, high = None, 1, len(trail)
     middle = high - 1  # the smallest first: mostly it still does
     while low < high and time.monotonic() < deadline:
-        pairing = pair_alone(context, spec.twin, trail[middle], context.limits)
-        verdict = matching(spec.bucket, trail[middle], pairing.judgement)
-        left = max(1.0, deadline - time.monotonic())
-        asked = (context, spec, trail[middle])
-        if verdict is not None and (
-            heals(*asked, verdict, pairing, seconds=left) is False
-            or is_born_elsewhere(*asked, verdict, pairing, seconds=left)
-        ):
+        answer, is_elsewhere = _asked(context, lined, middle, trail[middle], max(1.0, deadline - time.monotonic()))
+        if is_elsewhere or (answer.is_explained is False and not is_clear):
             best, low = trail[middle], middle + 1
         else:
             high = middle

@@ -38,7 +38,9 @@ def wanted(extras: list[str]) -> Iterator[Requirement]:
         yield next(Requirement(line) for line in project["optional-dependencies"]["cpu"] if line.startswith("torch"))
         return
     groups = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
-    yield from (Requirement(line) for group in groups for line in group)
+    for requirement in (Requirement(line) for group in groups for line in group):
+        if requirement.marker is None or requirement.marker.evaluate():
+            yield requirement
 
 
 def pins() -> dict[str, Requirement]:

@@ -20,7 +20,7 @@ from fuzzparity.work.pool import Child, Pool
 LEASE_EXECUTIONS = 256
 LEASE_SECONDS = 1.0
 _STANDS_BY = -1  # the index of the spare worker's place
-_JOB = "fuzzparity.campaign.worker:serve"
+_JOBS = {"own": "fuzzparity.campaign.worker:serve", "atheris": "fuzzparity.campaign.libfuzzer:serve"}
 
 
 @dataclass(slots=True, eq=False)
@@ -125,7 +125,7 @@ class Crew:
     def _launch(self, slot: Slot) -> None:
         slot.is_ready = False
         slot.adopted = len(self._kept)  # a new worker reads the whole pool from the database
-        slot.child = self._pool.launch(_JOB, (self._spec,), limits=self._limits, label="worker")
+        slot.child = self._pool.launch(_JOBS[self._spec.engine], (self._spec,), limits=self._limits, label="worker")
 
     def _lease(self, slot: Slot) -> Lease | None:
         """Return the next lease of a slot: the rest of one whose worker died, or a new one."""

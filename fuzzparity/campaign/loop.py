@@ -136,6 +136,7 @@ class Campaign:
                 tuple(case.digest for case in seeds),
                 self._options.rng_seed,
                 self._options.cases is not None,
+                engine=self._options.engine,
             )
             self._crew = Crew(
                 prepared.pool,

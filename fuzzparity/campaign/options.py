@@ -6,6 +6,7 @@ starts.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -59,6 +60,15 @@ def parse_fail_on(text: str) -> tuple[FailRule, ...]:
     return tuple(rules)
 
 
+def require_engine(name: str) -> None:
+    """Raise InvalidUsage where an engine needs a package that is not installed."""
+    if name == "atheris" and importlib.util.find_spec("atheris") is None:
+        raise InvalidUsage(
+            "--engine atheris needs the package atheris, which is not installed: pip install 'fuzzparity[atheris]', "
+            "or leave --engine away"
+        )
+
+
 def parse_seconds(text: str) -> float:
     """Return the seconds of a duration such as "90", "90s", "10m", "1h30m"; InvalidUsage otherwise."""
     found = _DURATION.fullmatch(text.strip())
@@ -103,6 +113,7 @@ class FuzzOptions:
     fresh: bool = False
     force: bool = False
     probe_seconds: float = 180.0
+    engine: str = "own"  # "atheris": libFuzzer's loop
     command: str = ""
 
     def shared(self, builds: int) -> FuzzOptions:

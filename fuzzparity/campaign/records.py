@@ -94,6 +94,7 @@ class WorkerSpec:
     rng_seed: int
     is_deterministic: bool = False  # leases end by count alone, never by the clock
     may_stack: bool = True  # rows, where they are proven independent
+    engine: str = "own"  # "atheris": libFuzzer's loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -94,33 +95,50 @@ class Worker:
             seeds,
             spec.rng_seed,
             target.valid,
-            of_rows=bool(target.metrics),
             gradients=AnnouncedGradients(Thresholds(context.loaded), context.announcer),
+            of_rows=bool(target.metrics),
         )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
         self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""
 
+    @property
+    def generator(self) -> Generator:
+        """Return what proposes cases here."""
+        return self._generator
+
     def work(self, lease: Lease) -> LeaseDone:
         """Run one lease to its end."""
+        turns = self.begin(lease)
+        while not turns.is_over:
+            turns.turn(self._generator.propose)
+        return turns.done()
+
+    def begin(self, lease: Lease) -> Turns:
+        """Take a lease, of which turns can be made one by one."""
         self._adopt(lease.adopt)
         self._caution.heed(lease.perils)
         self._caution.left_out()  # those of the lease before are in its count
         self._generator.begin(lease.number, sweep_from=lease.sweep_from, sequence=lease.first_sequence)
         self._sequences.begin()
-        counters = Counters()
-        started = time.monotonic()
-        for index in range(lease.executions):
-            is_passed = index < lease.skip
-            if not (is_passed or self._spec.is_deterministic) and time.monotonic() - started > lease.seconds:
-                break
-            try:
-                if is_passed:
-                    self._pass()
-                else:
-                    self._turn(counters)
-            except MemoryError:  # the child's own limit, met between runs: the case is given up
-                counters.rejected += not is_passed
-                self._boundaries.drop()
+        return Turns(self, lease, is_timed=not self._spec.is_deterministic)
+
+    def turn(self, counters: Counters, propose: Callable[[], Proposal]) -> None:
+        """Make one turn; where the memory of this process does not suffice, the case is given up."""
+        try:
+            self._turn(counters, propose)
+        except MemoryError:  # the child's own limit, met between runs
+            counters.rejected += 1
+            self._boundaries.drop()
+
+    def skip(self) -> None:
+        """Make a turn that an earlier worker got through, and run nothing."""
+        try:
+            self._pass()
+        except MemoryError:
+            self._boundaries.drop()
+
+    def done(self, lease: Lease, counters: Counters, seconds: float) -> LeaseDone:
+        """Return what a lease came to, and send what is counted apart."""
         if counters.hits:
             self._context.send(Hits(counters.hits))
         if counts := self._other_arms.taken():
@@ -131,7 +149,7 @@ class Worker:
             counters.inputs,
             counters.rejected,
             counters.judged,
-            time.monotonic() - started,
+            seconds,
             self._generator.sweep_position,
             self._generator.efforts(),
             self._generator.rules,
@@ -139,8 +157,8 @@ class Worker:
             self._caution.harmless,
         )
 
-    def _turn(self, counters: Counters) -> None:
-        """Make one execution: the next step of a sequence, what a stack left, a stack, or a case of the generator."""
+    def _turn(self, counters: Counters, propose: Callable[[], Proposal]) -> None:
+        """Make one execution: the next step of a sequence, what a stack left, a stack, or the case proposed."""
         if self._sequences.has_next:
             proposal = self._sequences.take(self._generator)
             counters.inputs += self._seen.add_case(proposal.case)
@@ -159,7 +177,7 @@ class Worker:
                 self._stacking.run(stack, counters)
                 self._caution.survived(stack.case)
         else:
-            proposal = self._generator.propose()
+            proposal = propose()
             if self._is_avoided(proposal.case):
                 return  # its place in the stream stays empty; the campaign hands out another one
             relative = proposal.label == "sweep" or proposal.lineage.sequence % _RELATIVE_EVERY == 0
@@ -285,6 +303,36 @@ class Worker:
         with Corpus.open(Path(self._spec.corpus_path), read_only=True) as corpus:
             for digest in digests:
                 self._generator.adopt(corpus.case(digest), corpus.features_of(digest))
+
+
+class Turns:
+    """Make the turns of one lease. `is_timed`: its time ends it as well as its number of executions."""
+
+    def __init__(self, worker: Worker, lease: Lease, *, is_timed: bool) -> None:
+        """Start with the turns that an earlier worker got through before it died."""
+        self._worker = worker
+        self._lease = lease
+        self._is_timed = is_timed
+        self._counters = Counters()
+        self._started = time.monotonic()
+        self._made = lease.skip
+        for _ in range(lease.skip):
+            worker.skip()
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether no turn is left."""
+        is_late = self._is_timed and time.monotonic() - self._started > self._lease.seconds
+        return self._made >= self._lease.executions or (is_late and self._made > self._lease.skip)
+
+    def turn(self, propose: Callable[[], Proposal]) -> None:
+        """Make the next turn; `propose` gives the case of one that has none waiting."""
+        self._made += 1
+        self._worker.turn(self._counters, propose)
+
+    def done(self) -> LeaseDone:
+        """Return what the lease came to."""
+        return self._worker.done(self._lease, self._counters, time.monotonic() - self._started)
 
 
 def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:

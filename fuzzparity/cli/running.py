@@ -44,6 +44,13 @@ from fuzzparity.work.ahead import start_ahead
     metavar="RULES",
     help="What makes exit code 1: grade[:realism] or kind, comma separated; or never.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["own", "atheris"]),
+    default="own",
+    show_default=True,
+    help="Who chooses what to prolong: atheris is libFuzzer's loop, guided by the branches of the model's Python code.",
+)
 @click.option("--fresh", is_flag=True, help="Start a new corpus; the old one is moved aside.")
 @click.option("--force", is_flag=True, help="Go on although every seed differs.")
 @json_option
@@ -55,11 +62,12 @@ def fuzz(time_text: str | None, workers: int | None, fail_on: str, json_to: str 
     """
     start_ahead()
     from fuzzparity.campaign.builds import run_builds
-    from fuzzparity.campaign.options import FuzzOptions, parse_fail_on, parse_seconds
+    from fuzzparity.campaign.options import FuzzOptions, parse_fail_on, parse_seconds, require_engine
     from fuzzparity.report.builds import builds_object, builds_text
     from fuzzparity.report.text import result_object, summary
 
     debug = given["debug"]
+    require_engine(given["engine"])
     target = target_of(given)
     seconds = parse_seconds(time_text) if time_text else None
     if seconds is None and given["cases"] is None and not sys.stdout.isatty():

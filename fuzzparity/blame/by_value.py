@@ -70,6 +70,8 @@ def locate_in(
 ) -> Match | None:
     """Return the first place at which one graph, whose `values` are known, leaves torch's values."""
     book = _Book(view, values, feeds, events)
+    if any(name in book.right and heals(name, book.values[name]) for name in outputs):
+        return None  # the file itself gives torch's output
     behind = book.behind(outputs)
     for pair in sorted(_pairs(book, behind), key=lambda pair: pair.rank)[:_MOST_TRIES]:
         if heals(pair.name, pair.value):
@@ -115,6 +117,28 @@ def _body_values(one: BodyRun, run: Run) -> dict[str, Array]:
     answer = run(one.view.model_of(list(one.view.graph.node), fed, names), fed)
     found = zip(names, answer or (), strict=False)
     return {name: np.asarray(value) for name, value in found if isinstance(value, (np.ndarray, np.generic))}
+
+
+def counterpart_of(event: Event, view: View, values: Mapping[str, Array]) -> onnx.NodeProto | None:
+    """Return the first node of an operator's kind that reads something it read."""
+    for node in view.graph.node:
+        read = _read_by(node, view, values)
+        if is_akin(event.op, node.op_type) and any(are_same(one, other) for one in read for other in event.inputs):
+            return node
+    return None
+
+
+def event_of(node: onnx.NodeProto, view: View, values: Mapping[str, Array], events: Sequence[Event]) -> Event | None:
+    """Return the first operator of torch's of a node's kind that read something it reads; else one that read it."""
+    read = _read_by(node, view, values)
+    near = [event for event in events if any(are_same(one, other) for one in read for other in event.inputs)]
+    return next((event for event in near if is_akin(event.op, node.op_type)), near[0] if near else None)
+
+
+def _read_by(node: onnx.NodeProto, view: View, values: Mapping[str, Array]) -> list[Array]:
+    """Return the values that a node reads, constants aside."""
+    names = [name for name in needs_of(node) if name not in view.constants]
+    return [np.asarray(values[name]) for name in names if name in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +250,8 @@ class _Book:
         if is_akin(event.op, node.op_type):
             return True
         read = self.reads(node)
+        if self.is_among(value, read):  # it did nothing: what it read is no proof that it should not have
+            return False
         if any(self.is_among(one, event.inputs) for one in read if one.size > 1 or is_float(one.dtype)):
             return True
         return _is_telling(value)
@@ -260,8 +286,7 @@ class _Book:
 
     def reads(self, node: onnx.NodeProto) -> list[Array]:
         """Return the values that a node reads, constants aside."""
-        names = [name for name in needs_of(node) if name not in self.view.constants]
-        return [self.values[name] for name in names if name in self.values]
+        return _read_by(node, self.view, self.values)
 
     def behind(self, outputs: Sequence[str]) -> list[str]:
         """Return the values between those that agree and the outputs, in the graph's order."""

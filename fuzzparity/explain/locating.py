@@ -19,7 +19,8 @@ from fuzzparity.execution import Execution
 from fuzzparity.explain.blaming import BLAMED_KINDS
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.site import Site
-from fuzzparity.verdict import Attribution, Grade, Kind, Verdict
+from fuzzparity.explain.told_by_values import by_values, of_refusal, of_values
+from fuzzparity.verdict import Attribution, Kind, Verdict
 from fuzzparity.work.loader import Context
 
 _HANGS = 1.5  # times the limit of a run: what a node may take that stands beside the one that does not end
@@ -98,11 +99,13 @@ def _search(site: Site, send: Callable[[Any], None]) -> Located | None:
         return _of_node(site, known.op, known.onnx_node)
     found = _tried(_of_capture, site) if part == "capture" else None
     if found is not None and not found.op:  # the line is known, the node may be by value
-        by_value = _tried(_by_values, site)
+        by_value = _tried(by_values, site)
         if by_value is not None:
             found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
     if found is None:
-        found = _tried(_of_values, site)
+        found = _tried(of_values, site)
+    if found is None or found.is_guess:
+        found = _tried(of_refusal, site) or found
     if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
         found = _tried(_of_capture, site)
     return found
@@ -253,126 +256,6 @@ def _of_passes(site: Site, passes: tuple[str, ...]) -> Located | None:
         pattern=tuple(label_of(one) for one in nodes),
     )
     return found if origin.stack else _with_matched_source(site, node, found)
-
-
-def _of_values(site: Site) -> Located | None:
-    """Return the first place that leaves torch's values: by the exporter's names, else by what values hold."""
-    from fuzzparity.blame.localize import locate_paired
-    from fuzzparity.blame.origins import has_origins
-
-    if has_origins(site.model):
-        program, is_same = site.program
-        scope = program.run(site.case)
-        if scope.refused_at:
-            return _of_refusal(site, scope)
-        found = locate_paired(
-            site.model,
-            scope,
-            site.feeds,
-            site.run_plain,
-            output=site.output,
-            heals=site.heals,
-            matters=functools.partial(site.matters, program),
-            noise=program.noise,
-            stages=program.steps_of,
-            takes_largest=site.grade is not Grade.BUG,
-        )
-        if found is None:
-            return None
-        found = found if is_same or site.bench.is_given else replace(found, is_guess=True)
-        return _with_line_inside(site, found) if found.path else found
-    return _by_values(site)
-
-
-def _with_line_inside(site: Site, found: Located) -> Located:
-    """Return a place inside a body with the line in it: the program's own stack ends where the body is called."""
-    from fuzzparity.blame.matching import source_of
-    from fuzzparity.sides.eager import eager_events
-
-    event = source_of(found.value, eager_events(site.loaded, site.case)) if found.value is not None else None
-    return replace(found, source=site.relative(event.source), stack="") if event is not None else found
-
-
-def _of_refusal(site: Site, scope: Any) -> Located | None:
-    """Return the node at which torch refuses what ORT answers."""
-    from fuzzparity.blame.localize import Located, main_node
-    from fuzzparity.blame.origins import origin_of
-
-    nodes = [node for node in site.model.graph.node if origin_of(node).fx_node == scope.refused_at]
-    if not nodes:
-        return None
-    origin = origin_of(nodes[-1])
-    node = main_node(nodes, origin)
-    how = f"torch refuses at {scope.refused_at}; {node.name} ({node.op_type}) stands for it and answers"
-    return Located(node.op_type, node.name, scope.refused_at, origin.module, origin.stack, how=how, is_guess=False)
-
-
-def _by_values(site: Site) -> Located | None:
-    """Return the first node that leaves torch's values, paired by what they hold."""
-    import numpy as np
-
-    from fuzzparity.blame.by_value import locate_by_values, locate_inside
-    from fuzzparity.blame.localize import Located, label_of
-    from fuzzparity.blame.origins import origin_of
-    from fuzzparity.blame.subgraphs import View
-    from fuzzparity.explain.programs import onnx_values
-    from fuzzparity.sides.eager import eager_events
-
-    model = site.model
-    values = onnx_values(model, site.feeds, site.run_plain)
-    events = eager_events(site.loaded, site.case, steps=True)
-    names = [item.name for item in model.graph.output]
-    wanted = names if site.output is None or site.output >= len(names) else [names[site.output]]
-    match = locate_by_values(model, values, site.feeds, events, wanted, site.heals)
-    if match is None:
-        return None
-    if match.lost is not None:
-        return _of_lost(site, match)
-    known = {**{name: np.asarray(value) for name, value in values.items()}, **site.feeds}
-    inner = locate_inside(View(model, model.graph), match.node, known, events, site.run_plain)
-    path: tuple[str, ...] = ()
-    if inner is not None:
-        match, path = replace(inner[0], heals=match.heals, is_sure=match.heals, part=match.part), inner[1]
-    source = site.relative(match.event.source) if match.event is not None and match.event.source else ""
-    origin = origin_of(match.node)
-    label = f"{label_of(match.node)} ({match.node.op_type})"
-    label += f" in {' in '.join(reversed(path))}" if path else ""
-    said = "healed by giving it torch's value" if match.heals else "no value alone heals the output"
-    if match.event is None:
-        said = "no value of torch's was found for it"
-    among = f", one of {match.between} nodes that values do not tell apart" if match.between > 1 else ""
-    op = match.event.op if match.event is not None else ""
-    beside = f"torch's {op}, which read the same, gives something else; " if match.is_sure else ""
-    guess = "" if match.is_sure else ": a guess"
-    how = f"born at {label}{among}: the values before it are torch's; {beside}{said}; paired by value{guess}"
-    return Located(
-        match.node.op_type,
-        label_of(match.node),
-        "",
-        origin.module,
-        origin.stack,
-        source,
-        how,
-        is_guess=not match.is_sure,
-        is_shown=match.heals,
-        among=match.between,
-        part=match.part,
-    )
-
-
-def _of_lost(site: Site, match: Any) -> Located:
-    """Return the place of an operator of torch's for which the model has no node: a lost write, a dropped step."""
-    from fuzzparity.blame.families import family, short_name
-    from fuzzparity.blame.localize import Located, label_of
-    from fuzzparity.blame.origins import origin_of
-
-    lost = match.lost
-    source = site.relative(lost.source) if lost.source else ""
-    reader = f"{label_of(match.node)} ({match.node.op_type})"
-    how = f"born at {source}: no node of the model stands for torch's {lost.op}, and {reader} reads what it should have"
-    how = f"{how} changed; paired by value: a guess"
-    op = next(iter(family(lost.op)), short_name(lost.op).capitalize())
-    return Located(op, "", "", origin_of(match.node).module, "", source, how, True)
 
 
 def _of_capture(site: Site) -> Located | None:

@@ -55,6 +55,11 @@ class Site:
         """Return what torch did with the case."""
         return self._expected
 
+    @property
+    def actual(self) -> Execution:
+        """Return what ONNX Runtime did with the case."""
+        return self._actual
+
     def fork(
         self,
         body: Callable[[Callable[[Any], None]], Located | None],

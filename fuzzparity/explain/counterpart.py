@@ -115,10 +115,8 @@ class _Search:
         self._tape, self._same = tape, same
         self._feeds, self._weights, self._expected = dict(feeds), dict(weights), dict(expected)
         self._by_size: dict[int, list[int]] = {}
-        for number in tape.numbers():
-            array = tape.array(number)
-            if array is not None:
-                self._by_size.setdefault(array.size, []).append(number)
+        for number, size in tape.numbers():
+            self._by_size.setdefault(size, []).append(number)
 
     def find(self) -> Counterpart | None:
         """Return the program; None where a value is not there, or more than one may be meant."""
@@ -145,15 +143,16 @@ class _Search:
 
     def _output(self, wanted: Array) -> int | None:
         """Return the value that is the cut's answer: the one value of torch's that holds the same numbers."""
-        found = [
-            number
-            for number in self._by_size.get(wanted.size, ())
-            if self._is_like(number, wanted) and self._array(number).shape == wanted.shape
-        ]
-        if not found:
-            return None
-        first = found[0]
-        return first if all(self._follows(number, first) for number in found[1:]) else None
+        alike = [number for number in self._alike(wanted) if number in self._tape.makers]
+        found = [number for number in alike if self._array(number).shape == wanted.shape]
+        return found[0] if found and self._is_one_value(alike) else None
+
+    def _alike(self, wanted: Array) -> list[int]:
+        return [number for number in self._by_size.get(wanted.size, ()) if self._is_like(number, wanted)]
+
+    def _is_one_value(self, numbers: list[int]) -> bool:
+        """Tell whether values that hold the same numbers are one value, only handed on."""
+        return all(self._follows(number, numbers[0]) for number in numbers[1:])
 
     def _array(self, number: int) -> Array:
         array = self._tape.array(number)
@@ -178,17 +177,12 @@ class _Search:
         return True
 
     def _feed(self, number: int) -> str | None:
-        """Return the input of the cut that a value is; None for none, and where the call before it changed nothing."""
+        """Return the input of the cut that a value is; None where it is none, or could be several."""
         own = self._tape.array(number)
         if own is None:
             return None
         names = [name for name, array in self._feeds.items() if self._is_like(number, array)]
-        if len(names) != 1:
-            return None
-        made = self._tape.makers.get(number)
-        call = self._tape.calls[made] if made is not None else None
-        is_changed = call is None or _hands_on(call) or not any(self._is_like(one, own) for one in call.reads())
-        return names[0] if is_changed or own.size < 2 else None
+        return names[0] if len(names) == 1 else None
 
     def _bound(self, calls: list[Call], made: Mapping[int, Array], outputs: list[int]) -> Counterpart | None:
         """Return the program with each leaf bound to an array of the cut, or to one of its own."""
@@ -212,6 +206,7 @@ class _Search:
         read = {name for name, _ in takes.values()}
         related, differences = self._related(own, read)
         free = {name for name in (self._feeds.keys() | self._weights.keys()) & read - twice if self._is_one(name)}
+        free -= {name for name in free & self._feeds.keys() if not self._is_one_value(self._alike(self._feeds[name]))}
         free |= {one.own for one in related.values()} | differences.keys()
         return Counterpart(tuple(calls), takes, tuple(outputs), own, frozenset(free), related, differences)
 

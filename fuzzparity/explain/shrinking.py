@@ -220,6 +220,11 @@ class Shrinking(Showing):
             start = self._worst_rows(start)
             self._send(replace(start, executions=self._executions, **_own(start, {**start.feeds, **weights}, {})))
             return
+        if self._is_torchs and torchs is not None and not torchs.free & start.feeds.keys():
+            start = self._worst_rows(start)
+            start = self._in_torch(subject, start, {**subject.arrays(), **start.feeds})
+            self._send(replace(start, executions=self._executions, **_own(start, {**start.feeds, **weights}, {})))
+            return
         arrays = subject.arrays()
         if self._verdict.kind in COMPARED:
             self._first = self._answer(subject, arrays)[0].difference

@@ -151,6 +151,7 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "arrays_tables": [name for name, one in (("WEIGHTS", spelled), ("OF_TORCH", own)) if one] if exports else [],
         "outputs": ascii(list(cut.expected)),
         "allowed": [(ascii(name), ascii(_allowed(cut, name))) for name in floats] if compares else [],
+        "allowed_in_words": _allowed_in_words(cut) if compares else "",
         "has_exact": len(floats) < len(cut.expected),
         "threads": content.ort.threads or 1,
         "options": _options(content),
@@ -228,6 +229,15 @@ def _allowed(cut: Cut, name: str) -> tuple[float, float]:
     if not is_float(cut.expected[name].dtype) or not 0.0 < error < float("inf"):
         return _LOOSE
     return 0.0, float(f"{error / 2:.2g}")
+
+
+def _allowed_in_words(cut: Cut) -> str:
+    """Return the tolerance of a cut's one output as arguments; "" where there are several, or none is a float."""
+    if len(cut.expected) != 1:
+        return ""
+    (name,) = cut.expected
+    rtol, atol = _allowed(cut, name)
+    return f"rtol={rtol!r}, atol={atol!r}" if is_float(cut.expected[name].dtype) else ""
 
 
 def _options(content: ReproducerContent) -> list[str]:

@@ -70,16 +70,12 @@ class Tape:
             self._arrays[number] = to_array(self._kept[number])
         return self._arrays.get(number)
 
-    def dtype(self, number: int) -> torch.dtype:
-        """Return the dtype of a value."""
-        return self._kept[number].dtype
-
     def _is_written(self, number: int) -> bool:
         return bool(self._writers.get(self._storages[number]))
 
-    def numbers(self) -> Iterator[int]:
-        """Yield the numbers of all values that a call gave, in order."""
-        yield from sorted(self.makers)
+    def numbers(self) -> Iterator[tuple[int, int]]:
+        """Yield (number, how many elements) of all values, in order."""
+        yield from ((number, tensor.numel()) for number, tensor in enumerate(self._kept))
 
     def sliced(self, outputs: Sequence[int], is_leaf: Callable[[int], bool]) -> tuple[list[Call], list[int]]:
         """Return (the calls that lead to some values, in order; the values that they start from).

@@ -224,11 +224,11 @@ class Generator:
         return self._proposal(self._pool.seeds[0].arrays, (self._pool.seeds[0],), (), "recipe")
 
     def _proposal(
-        self, arrays: Sequence[Array], parents: Sequence[Entry], names: tuple[str, ...], label: str
+        self, arrays: Sequence[Array], parents: Sequence[Entry], names: tuple[str, ...], label: str, family: str = ""
     ) -> Proposal:
         case = self._scene.case(arrays)
         lineage = self._lineage(parents, names, self._sequence)
-        return Proposal(case, lineage, label, nonfinite=label != "near" and not case.is_finite)
+        return Proposal(case, lineage, label, nonfinite=label != "near" and not case.is_finite, family=family)
 
     def _lineage(self, parents: Sequence[Entry], names: tuple[str, ...], sequence: int) -> Lineage:
         return Lineage(
@@ -373,7 +373,7 @@ class Generator:
         if settled is None:
             return None
         parents = (parent,) if donor is parent else (parent, donor)
-        return replace(self._proposal(settled, parents, tuple(names), label), family=family)
+        return self._proposal(settled, parents, tuple(names), label, family)
 
     def _planted(self, draft: list[Array], names: list[str]) -> tuple[list[Array], list[str]]:
         """Write NaN or infinity into one input, over all of it or a part."""

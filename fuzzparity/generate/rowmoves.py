@@ -23,9 +23,10 @@ from fuzzparity.generate.thresholds import multiples, reaching
 
 _NOISE = (1e-2, 1e-3, 1e-5)  # of the seeds' span, as the mutators have it
 _WIDTHS = (1e-7, 1e-3, 0.1, 1.0)  # around a constant of the graph
-_SMALL = (0, 1, -1, 2, -2, 3)
-_FACTORS = (-1.0, 2.0, 10.0, 0.1, 1e3, 1e-3, 1.0 + 2**-20)
-_STEPS = (1.0, -1.0, 0.5, -0.5)
+_SMALL = np.array([0.0, 1.0, -1.0, 2.0, -2.0, 3.0])
+_FACTORS = np.array([-1.0, 2.0, 10.0, 0.1, 1e3, 1e-3, 1.0 + 2**-20])
+_STEPS = np.array([1.0, -1.0, 0.5, -0.5])
+_BESIDE = np.array([1.0, 1.001, 0.999, -1.0])
 _MAGNITUDES = (1e-8, 1e-4, 300.0, 1e4, 70000.0, 1e15, 1e25, 1e30, 2.0**24 + 2, 2.0**31, 2.0**63)
 _PARTS = (1.0, 2.0, 10.0)  # of which rounded values are a whole number
 
@@ -153,20 +154,26 @@ def _multiples(block: Block, rng: Rng) -> Any:
 def _telling_values(block: Block, rng: Rng) -> Any:
     """Change one to four elements of each row a little or to a telling value."""
     x, domain = block.values, block.domain
-    places = rng.numpy.integers(0, x.shape[1], (len(x), 1 + rng.below(4)))
+    shape = (len(x), 1 + rng.below(4))
+    units = rng.numpy.random((4, *shape))  # one draw in bulk: these arrays are small and many
+    places = (units[0] * x.shape[1]).astype(np.int64)
     now = np.take_along_axis(x, places, 1).astype(np.float64)
-    constants = chosen(domain.constants or (0.0,), places.shape, rng, np.float64)
     candidates = (
-        chosen(_SMALL, places.shape, rng, np.float64),
-        chosen(tuple(float(bound) for bound in domain.bounds), places.shape, rng, np.float64),
-        constants * chosen((1.0, 1.001, 0.999, -1.0), places.shape, rng, np.float64),
-        now + chosen(_STEPS, places.shape, rng, np.float64),
-        now * chosen(_FACTORS, places.shape, rng, np.float64),
+        _one_of(_SMALL, units[1]),
+        _one_of(np.array(domain.bounds, np.float64), units[1]),
+        _one_of(np.array(domain.constants or (0.0,)), units[1]) * _one_of(_BESIDE, units[2]),
+        now + _one_of(_STEPS, units[1]),
+        now * _one_of(_FACTORS, units[1]),
     )
     changed = x.copy()
-    new = np.choose(rng.numpy.integers(0, len(candidates), places.shape), candidates)
+    new = np.choose((units[3] * len(candidates)).astype(np.int64), candidates)
     np.put_along_axis(changed, places, _as(new, x.dtype), 1)
     return changed
+
+
+def _one_of(table: Array, units: Array) -> Array:
+    """Return the entries of a table at shares of its length, [0, 1)."""
+    return np.asarray(table[(units * len(table)).astype(np.int64)])
 
 
 def _few_magnitudes(block: Block, rng: Rng) -> Any:

@@ -18,18 +18,17 @@ from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 
 _CLOSENESS = 7.0  # decades: how near to a constant, relative to it
-_EDGES = (0.0, 0.0, 0.0, 127.0, -128.0, 255.0)  # multiples around which a quantizer saturates, and zero
+_EDGES = np.array([0.0, 0.0, 0.0, 127.0, -128.0, 255.0])  # multiples around which a quantizer saturates, and zero
 
 
 def targets(constants: Sequence[float], count: int, rng: Rng) -> Array:
     """Draw `count` float64 targets: constants, a little more or less than one, or between two."""
     table = np.asarray(constants, np.float64)
-    chosen = table[rng.numpy.integers(0, len(table), count)]
-    other = table[rng.numpy.integers(0, len(table), count)]
-    off = chosen * 10.0 ** (-_CLOSENESS * rng.numpy.random(count)) * rng.numpy.choice((1.0, -1.0), count)
-    return np.asarray(
-        np.choose(rng.numpy.integers(0, 4, count), (chosen, chosen + off, chosen + off, (chosen + other) / 2))
-    )
+    units = rng.numpy.random((4, count))
+    chosen = table[(units[0] * len(table)).astype(np.int64)]
+    other = table[(units[3] * len(table)).astype(np.int64)]
+    off = chosen * 10.0 ** (-_CLOSENESS * units[2]) * np.where(units[3] < 0.5, 1.0, -1.0)
+    return np.asarray(np.where(units[1] < 0.25, chosen, np.where(units[1] < 0.75, chosen + off, (chosen + other) / 2)))
 
 
 Reach = Callable[[Array, Array], Array]  # rows [rows, elements] in float64, targets [rows, 1]
@@ -75,8 +74,9 @@ def reaching(rows: Array, constants: Sequence[float], rng: Rng) -> Array:
 def multiples(shape: tuple[int, int], units: Sequence[float], rng: Rng) -> Array:
     """Draw rows of multiples and half multiples of a unit each, around zero or where a quantizer saturates."""
     rows = shape[0]
-    unit = np.asarray(units, np.float64)[rng.numpy.integers(0, len(units), (rows, 1))]
-    centre = np.asarray(_EDGES)[rng.numpy.integers(0, len(_EDGES), (rows, 1))]
+    which = rng.numpy.random((2, rows, 1))
+    unit = np.asarray(units, np.float64)[(which[0] * len(units)).astype(np.int64)]
+    centre = _EDGES[(which[1] * len(_EDGES)).astype(np.int64)]
     halves = rng.numpy.integers(-9, 10, shape) / 2.0
     return np.asarray(unit * (centre + halves))
 

@@ -34,12 +34,12 @@ def store(db: Any, finding_id: str, cut: Cut, added_at: str) -> None:
     )
 
 
-def load(db: Any, finding_id: str) -> Cut | None:
-    """Return the cut of a finding; None where there is none, as in a file of an earlier version."""
+def load(db: Any, finding_id: str, max_bytes: int | None = None) -> Cut | None:
+    """Return the cut of a finding; None where there is none, as in a file of an earlier version, or it is larger."""
     if not db.execute("select 1 from sqlite_master where name = 'cuts'").fetchone():
         return None
     row = db.execute("select details, blob_sha256 from cuts where finding_id = ?", (finding_id,)).fetchone()
-    if row is None:
+    if row is None or (max_bytes is not None and _bytes(db, row[1]) > max_bytes):
         return None
     with reading(f"cuts row {finding_id}"):
         arrays = decode(blobs.load(db, row[1]))
@@ -55,3 +55,8 @@ def load(db: Any, finding_id: str) -> Cut | None:
 
 def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _bytes(db: Any, digest: str) -> int:
+    found = db.execute("select bytes from blobs where sha256 = ?", (digest,)).fetchone()
+    return found[0] if found is not None and isinstance(found[0], int) else 0

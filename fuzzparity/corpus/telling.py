@@ -14,12 +14,12 @@ import numpy as np
 
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus import blobs, rows
+from fuzzparity.corpus import blobs, cuts, rows
 from fuzzparity.corpus.plain import from_plain, loads
 from fuzzparity.corpus.reading import CorpusReader
 from fuzzparity.corpus.records import CorpusView, ProbeEntry, Recheck
 from fuzzparity.execution import Execution
-from fuzzparity.finding import Finding
+from fuzzparity.finding import Cut, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Recorded:
     first_seen_at: str = ""
     last_seen_at: str = ""
     left_out: str = ""
+    cut: Cut | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ def recorded(corpus: CorpusReader, finding: Finding, max_bytes: int) -> Recorded
             str(row["first_seen_at"] or ""),
             str(row["last_seen_at"] or ""),
             left_out,
+            cuts.load(corpus.db, finding.finding_id, max_bytes),
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fuzzparity.case import Array, is_float
 from fuzzparity.corpus.telling import Knowledge, Recorded
 from fuzzparity.execution import Execution
-from fuzzparity.finding import IN_BATCH, Finding
+from fuzzparity.finding import IN_BATCH, Cut, Finding
 from fuzzparity.report.advice import advice, known_by, passing_tolerance
 from fuzzparity.report.causes import Cause, gone_of, state_text
 from fuzzparity.report.clean import printable
@@ -70,6 +70,8 @@ class Block:
     inputs: tuple[Input, ...]
     inputs_left: int
     graph: Drawn | None
+    cut: Drawn | None  # the part of the model that shows it, and torch's code for it
+    cut_code: str
     commands: tuple[str, ...]
     variants: tuple[tuple[str, str, str], ...]
     variants_left: int
@@ -81,7 +83,7 @@ class Block:
         """Return about how many bytes it takes in the page."""
         pictures = [self.picture, *(item.picture for item in self.inputs)]
         drawings = [drawing for item in pictures if item for drawing in item.drawings]
-        drawings += [self.graph.drawing] if self.graph else []
+        drawings += [one.drawing for one in (self.graph, self.cut) if one]
         return 4000 + sum(map(len, drawings)) + sum(len(item.values) for item in self.inputs)
 
 
@@ -111,6 +113,8 @@ def block(cause: Cause, known: Knowledge) -> Block:
         inputs=tuple(_inputs(recorded)),
         inputs_left=max(0, len(recorded.case.inputs) - _MOST_INPUTS) if recorded.case else 0,
         graph=_graph(leader, known),
+        cut=_cut_graph(recorded.cut),
+        cut_code="\n".join(printable(line, 400) for line in recorded.cut.torch_code) if recorded.cut else "",
         commands=_commands(leader),
         variants=tuple(
             (item.finding_id, item.verdict.grade.value, printable(item.verdict.headline, 200))
@@ -238,6 +242,18 @@ def _graph(finding: Finding, known: Knowledge) -> Drawn | None:
     _, node, _ = finding.place
     found = drawn(model, node=node) if node else None
     return found or drawn(model, output=finding.verdict.output or "", place=_output_place(finding, known))
+
+
+def _cut_graph(cut: Cut | None) -> Drawn | None:
+    """Return the drawing of a cut, whose values have plain names: inputs x, weights w, outputs y."""
+    if cut is None:
+        return None
+    found = drawn(cut.model, output=next(iter(cut.expected), "y"), place=0)
+    if found is None:
+        return None
+    feeds = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in cut.feeds.items())
+    caption = f"{plural(cut.nodes, 'node')} on {feeds or 'no input'}; shown by {printable(cut.shown_by, 100)}"
+    return Drawn(found.drawing, caption)
 
 
 def _commands(finding: Finding) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase, Snapshot
 from fuzzparity.errors import CorpusError, InvalidUsage
 from fuzzparity.execution import ORT, TORCH, Environment, Execution, Status
-from fuzzparity.finding import Confirmation, Suspect, bucket_of
+from fuzzparity.finding import Confirmation, Cut, Suspect, bucket_of
 from fuzzparity.report.html import html_report, write_html
 from fuzzparity.report.overview import overview, report_object
 from fuzzparity.verdict import Attribution, Comparison, Evidence, Grade, Judgement, Kind, Realism, Statement, Verdict
@@ -148,6 +148,34 @@ def test_the_page_tells_what_the_database_holds(tmp_path, twin):
     told, found = text_of(known), report_object(known)
     assert told.index("Which part is guilty") < told.index("logits is off") < told.index("Where it ran")
     assert found["causes"] == [{"finding_id": known.view.findings[0].finding_id, "variants": []}]
+
+
+def test_the_cut_is_drawn_beside_torchs_code_for_it(tmp_path, twin):
+    path = make_corpus(tmp_path / "c.sqlite", twin)
+    finding_id = reporting.knowledge(str(path)).view.findings[0].finding_id
+    feeds, answer = {"x": np.ones((2, 3), np.float32)}, np.zeros((2, 3), np.float32)
+    with Corpus.open(path) as corpus:
+        corpus.set_cut(
+            finding_id,
+            Cut(
+                add_model().SerializeToString(),
+                feeds,
+                "numeric",
+                "ONNX Runtime against torch",
+                1,
+                {"y": answer},
+                torch_code=("v1 = x + t", "return (v1,)"),
+                torch_takes=("x", "t"),
+                torch_own={"t": answer},
+            ),
+        )
+    page = Page(html_report(reporting.knowledge(str(path))))
+    assert "Cut: 1 node on x float32[2, 3]; shown by ONNX Runtime against torch" in page.text
+    assert "In torch: v1 = x + t return (v1,)" in page.text
+    with Corpus.open(path) as corpus:
+        cut = corpus.finding_payload(finding_id).cut
+    assert cut is not None
+    assert cut.torch_own["t"].tolist() == answer.tolist()
 
 
 def test_hostile_names_stay_text(tmp_path, twin):

@@ -144,7 +144,7 @@ class Asker:
         self._repeats.spent(time.monotonic() - asked.began)
         # the one at which a child died is not asked again
         left = asked.repeats[max(0, asked.answered - len(asked.own)) + isinstance(event, Died) :]
-        self._repeats.give_back(asked.finding_id, reversed(left))
+        self._repeats.give_back(asked.finding_id, left)
 
     def _answer(self, asked: _Asked, answer: AskedAgain) -> None:
         asked.answered = max(asked.answered, answer.place + 1)

@@ -7,7 +7,7 @@ for a bounded share of the campaign.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fuzzparity.case import Case, Lineage
@@ -50,9 +50,9 @@ class Repeats:
             bucket.digests.add(repeat.case.digest)
             bucket.waiting.append(repeat)
 
-    def give_back(self, finding_id: str, repeats: Iterable[Repeat]) -> None:
-        """Take what was not asked after all."""
-        self._buckets[finding_id].waiting.extendleft(repeats)
+    def give_back(self, finding_id: str, repeats: Sequence[Repeat]) -> None:
+        """Take what was not asked after all; it is the first again."""
+        self._buckets[finding_id].waiting.extendleft(reversed(repeats))
 
     def waiting(self, *, unasked: bool = False) -> list[str]:
         """Return the findings whose buckets have cases that wait, the one asked least first."""

@@ -44,7 +44,7 @@ from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.rows import decades_of
 from fuzzparity.sides.gradients import Thresholds
-from fuzzparity.verdict import Grade, Judgement, Kind
+from fuzzparity.verdict import Grade, Judgement, Kind, Realism
 from fuzzparity.work.loader import Context
 
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
@@ -236,7 +236,8 @@ class Worker:
     def _look_alike(self, proposal: Proposal, screened: Judgement) -> Mark:
         if len(self._look_alikes) >= _MOST_LOOK_ALIKES:
             self._look_alikes.clear()
-        return self._look_alikes.setdefault(_look_alike_key(proposal, screened), Mark())
+        is_near = self._twin.realism(proposal.case) is Realism.NEAR
+        return self._look_alikes.setdefault(_look_alike_key(proposal, screened, is_near=is_near), Mark())
 
     def _is_due(self, look_alike: Mark, counters: Counters) -> bool:
         """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
@@ -335,12 +336,13 @@ class Turns:
         return self._worker.done(self._lease, self._counters, time.monotonic() - self._started)
 
 
-def _look_alike_key(proposal: Proposal, screened: Judgement) -> str:
+def _look_alike_key(proposal: Proposal, screened: Judgement, *, is_near: bool) -> str:
     """Return what suspicious cases share when a full look at each would tell nothing new.
 
-    The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different.
+    The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different. What wild
+    values do to arithmetic must not hide what differs near the seeds.
     """
-    parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite)]
+    parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite), str(is_near)]
     parts += [one.metric for one in screened.measures if one.breaks]
     for index, comparison in enumerate(screened.comparisons):
         if comparison.kind is not Kind.AGREE:

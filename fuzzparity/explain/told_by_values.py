@@ -40,8 +40,12 @@ def of_values(site: Site) -> Located | None:
             stages=program.steps_of,
             takes_largest=site.grade is not Grade.BUG,
         )
-        if found is None:  # a given file may have lost what its names would pair
-            return by_values(site) if site.bench.is_given else None
+        if site.bench.is_given:  # a given file may have lost a node, which names do not show
+            by_value = by_values(site)
+            is_lost = by_value is not None and not by_value.onnx_node
+            found = by_value if found is None or is_lost else found
+        if found is None:
+            return None
         found = found if is_same or site.bench.is_given else replace(found, is_guess=True)
         return _with_line_inside(site, found) if found.path else found
     return by_values(site)

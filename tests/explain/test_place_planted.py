@@ -32,6 +32,8 @@ from fuzzparity.work.announce import Announcer
 from fuzzparity.work.limits import Limits
 from fuzzparity.work.loader import Context
 
+pytestmark = pytest.mark.slow
+
 Plant = Callable[[onnx.ModelProto], object]
 SECONDS = 120.0
 
@@ -314,13 +316,14 @@ def test_of_two_faults_on_one_way_the_first(conv: Bed, is_named: bool):
     assert told(found) == ("LeakyRelu", node_of(conv.model, "LeakyRelu", 2).name, line_of("leaky"))
 
 
-def test_an_operator_that_the_file_lacks(encoder: Bed):
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_operator_that_the_file_lacks(encoder: Bed, is_named: bool):
     def without_gelu(model: onnx.ModelProto) -> None:
         gelu = node_of(model, "Gelu")
         reader = next(node for node in model.graph.node if gelu.output[0] in node.input)
         reader.input[0] = gelu.input[0]
         model.graph.node.remove(gelu)
 
-    found = encoder.place(without_gelu, draw(2, 5, 16), is_named=False)
+    found = encoder.place(without_gelu, draw(2, 5, 16), is_named=is_named)
     assert (found.op, found.source, found.is_guess) == ("Gelu", line_of("ffn"), True)
     assert "no node of the model stands for torch's aten.gelu.default" in found.place_how

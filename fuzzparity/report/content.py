@@ -32,7 +32,7 @@ WRITTEN_OUT = "code written out"
 RECORDED_OUTPUTS = "recorded outputs"
 IMPORT_OF_TARGET = "import of the target"
 REFERENCE = "reference evaluator"
-_WRITTEN_WAYS = frozenset({"shape", "dtype", "nonfinite", "discrete", "numeric", "refusal", "crash"})
+_WRITTEN_WAYS = frozenset({"shape", "dtype", "nonfinite", "discrete", "numeric", "refusal", "crash", "hang"})
 COMPARING = frozenset({Kind.NUMERIC, Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.BRANCH_SPLIT})
 PATIENCE_SECONDS = 300.0  # for a finding that is no hang: slower is "cannot judge", never "gone"
 
@@ -98,7 +98,7 @@ class ReproducerContent:
 
     @property
     def writes_cut(self) -> bool:
-        """Tell whether `repro.py` is the cut: one that ORT's Python takes as it is, and no hang."""
+        """Tell whether `repro.py` is the cut: one that ORT's Python takes as it is."""
         cut = self.cut
         if cut is None or not self.write_out or cut.way not in _WRITTEN_WAYS:
             return False

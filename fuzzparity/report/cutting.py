@@ -6,6 +6,7 @@ same three as an ONNX backend-test folder are a test of his.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields
 from typing import Any
@@ -16,7 +17,7 @@ from fuzzparity.case import Array, is_float
 from fuzzparity.corpus.codec import encode
 from fuzzparity.finding import Cut
 from fuzzparity.report.clean import printable, without_paths
-from fuzzparity.report.content import PATIENCE_SECONDS, REFERENCE, ReproducerContent, headline, said
+from fuzzparity.report.content import PATIENCE_SECONDS, REFERENCE, ReproducerContent, headline, limit_seconds, said
 from fuzzparity.report.literal import array_literal, model_source, model_text
 from fuzzparity.verdict import Kind, as_plain
 
@@ -109,7 +110,7 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
     inputs = [(ascii(name), _or_file(cut, name, a, "input", n)) for n, (name, a) in enumerate(cut.feeds.items())]
     uses_reference = content.standalone == REFERENCE
     expected = [(ascii(name), _or_file(cut, name, a, "output", n)) for n, (name, a) in enumerate(cut.expected.items())]
-    compares = bool(cut.expected) and cut.way not in ("refusal", "crash")
+    compares = bool(cut.expected) and cut.way not in ("refusal", "crash", "hang")
     computes = content.writes_torch
     written = [] if uses_reference or computes or not compares else expected
     of_torch = cut.torch_own if computes else {}
@@ -157,6 +158,7 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "options": _options(content),
         "session_arguments": _arguments(content),
         "on_refusal": _on_refusal(cut) if cut.way == "refusal" else "None",
+        "hang_seconds": math.ceil(limit_seconds(content)) if cut.way == "hang" else 0,
         "is_crash": verdict.kind is Kind.CRASH,
         "patience": int(PATIENCE_SECONDS),
         "reads_files": (text is None and source is None and not exports) or any("HERE" in one for one in texts),

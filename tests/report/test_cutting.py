@@ -21,7 +21,7 @@ from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.finding import Cut
 from fuzzparity.minimize.model import drawn
-from fuzzparity.report.content import RECORDED_OUTPUTS, REFERENCE
+from fuzzparity.report.content import RECORDED_OUTPUTS, REFERENCE, WRITTEN_OUT
 from fuzzparity.report.cutting import spelled_array
 from fuzzparity.report.literal import model_text
 from fuzzparity.report.reproducer import write_reproducer
@@ -90,6 +90,59 @@ def test_a_cut_that_dies_shows_by_its_death(tmp_path):
     assert replayed(folder, tmp_path)[0] == 1
     sound = replace(cut, feeds={"x": x, "z": np.full(1, 1, np.int32)})
     assert replayed(write_reproducer(tmp_path, replace(content, cut=sound)), tmp_path)[0] == 0
+
+
+def hanging_model() -> onnx.ModelProto:
+    kinds = {"i": TensorProto.INT64, "go": TensorProto.BOOL, "c": TensorProto.INT64}
+    kinds |= {"going": TensorProto.BOOL, "d": TensorProto.INT64, "n": TensorProto.INT64, "y": TensorProto.INT64}
+    infos = {name: helper.make_tensor_value_info(name, kind, []) for name, kind in kinds.items()}
+    nodes = [helper.make_node("Identity", [one], [other]) for one, other in (("go", "going"), ("c", "d"))]
+    body = helper.make_graph(nodes, "body", [infos[n] for n in ("i", "go", "c")], [infos["going"], infos["d"]])
+    return twins.to_model([helper.make_node("Loop", ["n", "", "n"], ["y"], body=body)], [infos["n"]], [infos["y"]])
+
+
+def test_a_cut_that_hangs_shows_when_its_time_is_over(tmp_path):
+    model = hanging_model()
+    cut = cut_of(model, {"n": np.array(2**62)}, {}, way="hang")
+    content = twins.content(
+        model, dict(cut.feeds), Kind.HANG, expected=twins.ok(TORCH, np.zeros(1)), actual=twins.ok(ORT), side=ORT
+    )
+    content = replace(content, cut=cut, limit_seconds=3.0)
+    folder = write_reproducer(tmp_path, content)
+    code, text = replayed(folder, tmp_path)
+    assert (code, "no answer within 3 s" in text) == (1, True), text
+    sound = replace(cut, feeds={"n": np.array(3)})
+    assert replayed(write_reproducer(tmp_path, replace(content, cut=sound)), tmp_path)[0] == 0
+
+
+def test_torchs_code_is_run_where_the_cut_has_it(tmp_path):
+    code = ("v1 = x * t", "return (v1,)")
+    own = {"t": np.array([5 / 3, 1], np.float32)}
+    content = with_cut(torch_code=code, torch_takes=("x", "t"), torch_own=own)
+    assert content.standalone == WRITTEN_OUT
+    folder = write_reproducer(tmp_path, content)
+    assert "v1 = x * t" in (folder / "repro.py").read_text()
+    assert "EXPECTED" not in (folder / "repro.py").read_text()
+    ended, text = replayed(folder, tmp_path)
+    assert ended == 1, text
+    healed = with_cut(torch_code=code, torch_takes=("x", "t"), torch_own={"t": np.array([2, 1], np.float32)})
+    assert replayed(write_reproducer(tmp_path, healed), tmp_path)[0] == 0
+    hostile = with_cut(torch_code=("v1 = torch.load(x)", "return (v1,)"), torch_takes=("x",))
+    assert "torch.load" not in (write_reproducer(tmp_path, hostile) / "repro.py").read_text()
+
+
+def test_a_module_is_exported_where_its_exporter_is_at_fault(tmp_path):
+    x = np.array([1e-9, 0.5], np.float32)
+    content = with_cut(torch_code=("v1 = torch.log1p(x * t)", "return (v1,)"), torch_takes=("x", "t"))
+    cut = replace(content.cut, feeds={"x": x}, torch_own={"t": np.ones(2, np.float32)}, exporter="torchscript")
+    shows = replace(content, cut=replace(cut, errors={"y": 1e-9}, expected={"y": np.log1p(x)}))
+    folder = write_reproducer(tmp_path, shows)
+    source = (folder / "repro.py").read_text()
+    assert "dynamo=False" in source
+    assert len(source.splitlines()) < 70
+    assert replayed(folder, tmp_path)[0] == 1
+    right = replace(shows, cut=replace(shows.cut, feeds={"x": x[1:]}, torch_own={"t": np.ones(1, np.float32)}))
+    assert replayed(write_reproducer(tmp_path, right), tmp_path)[0] == 0
 
 
 def test_a_cut_that_is_refused_shows_by_the_refusal_and_is_gone_where_it_loads(tmp_path):

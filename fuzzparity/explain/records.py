@@ -56,6 +56,7 @@ class Cause:
     """Name a known cause, so that torch's value can be put in at its place: the part, and where that is known."""
 
     part: str  # of blame, without its detail
+    op: str = ""
     node: str = ""
     fx_node: str = ""
     source: str = ""
@@ -63,8 +64,8 @@ class Cause:
     @classmethod
     def of(cls, finding: Finding) -> Cause:
         """Return the cause of a blamed finding."""
-        known, (_, node, source) = finding.verdict.attribution, finding.place
-        return cls(finding.verdict.blame.partition(":")[0], node, known.fx_node if known else "", source)
+        known, (op, node, source) = finding.verdict.attribution, finding.place
+        return cls(finding.verdict.blame.partition(":")[0], op, node, known.fx_node if known else "", source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,11 @@ def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: flo
     if verdict is not None:
         told = heals(context, spec, case, verdict, pairing, seconds=seconds)
         if told is not None and spec.by_place:
-            is_elsewhere = is_born_elsewhere(context, spec, case, verdict, pairing, seconds=seconds)
+            op, node = sure_place(context, spec, case, verdict, pairing, seconds=seconds)
+            # one kernel that is wrong at several nodes is one cause
+            is_known_kernel = any(cause.part == "kernel" and cause.op == op for cause in spec.causes)
+            is_elsewhere = bool(node) and not is_known_kernel and all(node != cause.node for cause in spec.causes)
+            told = told or is_known_kernel
     if place >= spec.own and is_elsewhere:
         told = False
     suspects = suspects_of(
@@ -98,17 +102,17 @@ def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Cas
     return best
 
 
-def is_born_elsewhere(
+def sure_place(
     context: Context, spec: AskSpec, case: Case, verdict: Verdict, pairing: Pairing, *, seconds: float
-) -> bool:
-    """Tell whether a deviation is for sure born at a node that is none of the known causes': they may lie behind it."""
+) -> tuple[str, str]:
+    """Return (operator, node) at which a deviation is born for sure; ("", "") where that is not known."""
     if verdict.kind not in VALUE_KINDS or any(cause.part in ("capture", "optimizer") for cause in spec.causes):
-        return False
+        return "", ""
     bare = replace(verdict, blame="unknown", attribution=None)
     found = located(context, spec.twin, case, bare, pairing.expected, pairing.actual, seconds=seconds).attribution
-    if found is None or not found.onnx_node or found.among > 1 or (found.is_guess and not found.is_shown):
-        return False
-    return all(found.onnx_node != cause.node for cause in spec.causes)
+    if found is None or found.among > 1 or (found.is_guess and not found.is_shown):
+        return "", ""
+    return found.op, found.onnx_node
 
 
 def heals(

@@ -471,6 +471,8 @@ class Campaign:
             if finding.known is not None and finding.is_silent:
                 known += 1
                 continue
+            if finding.duplicate_of in self._docket.findings:
+                continue
             key = (finding.bucket.kind, finding.verdict.grade.value)
             counts[key] = counts.get(key, 0) + 1
         last_new = self._docket.last_new_seconds

@@ -32,7 +32,9 @@ class CampaignStatus:
     workers: int = 0
     deaths: int = 0
     pending: int = 0  # suspects waiting for confirmation or minimizing
-    findings: dict[tuple[str, str], int] = field(default_factory=dict)  # (kind, grade) -> distinct findings
+    findings: dict[tuple[str, str], int] = field(
+        default_factory=dict
+    )  # (kind, grade) -> findings, without those that joined another
     known: int = 0  # findings that the ledger of known issues expects; not among `findings`
     since_new_seconds: float | None = None
     rss_bytes: int = 0

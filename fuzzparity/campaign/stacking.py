@@ -140,6 +140,8 @@ class Stacking:
             return f"{said}: compare_where, metrics and tolerances of slices or whole outputs are applied case by case"
         if stacker is None:
             return f"{said}: {why_not(contract) or 'no value of a row may change'}"
+        if (line := self._twin.arms.line_on_values()) is not None:
+            return f"{said}: forward decides on values of the whole batch{f' at {line}' if line else ''}"
         try:
             proof = prove(self._twin.run, stacker, self._twin.oracle, rng_seed)
         except Dependent as reason:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fuzzparity.case import Array, Case
-from fuzzparity.decisions import Decision, Path
+from fuzzparity.decisions import COND, TENSOR_BOOL, TENSOR_ITEM, WHILE_LOOP, Decision, Path
 from fuzzparity.execution import ORT, TORCH, Execution
 from fuzzparity.explain.records import REFEREE
 from fuzzparity.oracle.compare import has_equal_bits
 from fuzzparity.sides.pair import Pair
 from fuzzparity.work.announce import Announcer
+
+_ON_VALUES = frozenset({TENSOR_BOOL, TENSOR_ITEM, COND, WHILE_LOOP})
 
 
 class TwinArms:
@@ -36,6 +38,10 @@ class TwinArms:
     def sample(self) -> Path:
         """Return the path of the sample that was exported."""
         return self._sample
+
+    def line_on_values(self) -> str | None:
+        """Return the line at which the sample's run read a value to go on; None where it read none."""
+        return next((one.source for one in self._sample if one.what in _ON_VALUES), None)
 
     def sent(self, case: Case, arms: Mapping[str, int]) -> Execution | None:
         """Run torch with some arms given; None where its code cannot be sent into them."""

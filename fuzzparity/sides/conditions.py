@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import itertools
 import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,11 +50,15 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Hold the conditions of one code object: by line, and by jump where lines cannot tell (`jumps`, by offset)."""
+    """Hold the conditions of one code object: by line, and by jump where lines cannot tell.
+
+    `jumps`: by offset; `odd_lines`: those on which the jumps stand.
+    """
 
     by_line: dict[int, Condition]
     jumps: dict[int, Condition] = field(default_factory=dict)
     positions: tuple[Span | None, ...] = ()
+    odd_lines: frozenset[int] = frozenset()
 
     def arm(self, jump: int, arrival: int) -> int | None:
         """Return 1 or 0 for a jump at one offset that arrives at another, None where the condition goes on."""
@@ -82,13 +87,15 @@ def conditions_of(code: CodeType) -> Watched | None:
         return Watched(by_line)
     positions = tuple(_span(*place) for place in code.co_positions())
     jumps: dict[int, Condition] = {}
-    for instruction in dis.get_instructions(code):
-        place = positions[instruction.offset // 2]
+    for before, instruction in itertools.pairwise(dis.get_instructions(code)):
+        place = positions[before.offset // 2]  # of what is tested: the jump itself may have that of the whole statement
         if instruction.opname in _CONDITIONAL and place is not None:
             holding = [one for one in found if not one.is_for and _is_in(place, one.test)]
-            if holding:
-                jumps[instruction.offset] = min(holding, key=lambda one: (one.test[2] - one.test[0], -one.test[1]))
-    return Watched(by_line, jumps, positions)
+            inner = min(holding, key=lambda one: (one.test[2] - one.test[0], -one.test[1]), default=None)
+            if inner in odd:
+                jumps[instruction.offset] = inner
+    lines = {line for one in odd for line in range(one.line, one.last_line + 1)}
+    return Watched(by_line, jumps, positions, frozenset(lines))
 
 
 def compared_by(code: CodeType) -> frozenset[str]:

@@ -209,8 +209,6 @@ class Recorder:
                 watched = by_id[id(code)] = self._look_at(code)
             if watched is None:
                 return None
-            if watched.jumps:
-                frame.f_trace_opcodes = True
             return _Follower(self, watched, code.co_filename).follow
 
         return on_call
@@ -287,6 +285,9 @@ class _Follower:
         return self.follow
 
     def _line(self, frame: FrameType) -> None:
+        if self._watched.jumps:
+            self._arrive(frame.f_lasti)
+            frame.f_trace_opcodes = frame.f_lineno in self._watched.odd_lines  # each step of them, and no other
         line, pending = frame.f_lineno, self._pending
         if pending is not None and not pending.line <= line <= pending.last_line:
             self._pending = None
@@ -329,14 +330,17 @@ class _Follower:
 
     def _opcode(self, frame: FrameType) -> None:
         at = frame.f_lasti
-        jump, self._jump = self._jump, None
-        if jump is not None:
-            condition, arm = self._watched.jumps[jump], self._watched.arm(jump, at)
-            is_line = condition.has_own_lines and self._watched.by_line.get(condition.line) is condition
-            if arm is not None and not is_line and self._recorder.note_branch(self._file, condition, arm) != arm:
-                self._recorder.fail("both arms stand in one line")
+        self._arrive(at)
         if at in self._watched.jumps:
             self._jump = at
+
+    def _arrive(self, at: int) -> None:
+        """Record where the jump before led to, if there was one."""
+        jump, self._jump = self._jump, None
+        if jump is None or (arm := self._watched.arm(jump, at)) is None:
+            return
+        if self._recorder.note_branch(self._file, self._watched.jumps[jump], arm) != arm:
+            self._recorder.fail("both arms stand in one line")
 
 
 class _Hooks:

@@ -194,3 +194,20 @@ def test_a_target_that_compiles_a_part_is_not_disturbed(recwarn: pytest.Warnings
         assert execution.outputs[0].tolist() == (ROW * 2 if arm else 1 - ROW).tolist()
         assert [d.outcome for d in execution.decisions][:1] == [1]
     assert not [w for w in recwarn if "deciding" in str(w.message)]
+
+
+class InOneLine(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cat([x, x], 1) if x.shape[1] % 2 and x.shape[1] > 1 else x
+        if x.shape[0] > 1: y = y * 2  # fmt: skip # noqa: E701
+        return y + (1 if x.shape[1] > 2 else 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arms"), [((2, 3), [1, 1, 1]), ((1, 1), [0, 0, 0]), ((2, 2), [0, 1, 0]), ((1, 4), [0, 0, 1])]
+)
+def test_conditions_that_share_a_line_with_their_arms_are_told_apart(shape: tuple[int, int], arms: list[int]) -> None:
+    execution = side_of(InOneLine()).run(case(x=np.zeros(shape, np.float32)))
+    first = InOneLine.forward.__code__.co_firstlineno
+    lines = [int(d.source.rpartition(":")[2]) - first for d in execution.decisions]
+    assert (lines, [d.outcome for d in execution.decisions]) == ([1, 2, 3], arms)

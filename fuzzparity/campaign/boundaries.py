@@ -38,7 +38,8 @@ _MOST_IN_HAND = 256
 _PATIENCE = 256  # executions of one decision's searches that may show nothing, before it has to wait
 _LONGEST_WAIT = 8  # times as many cases as one search after the other would have to wait for
 _MOST_SEEDS = 4
-_LOOK_EVERY = 4  # cases between two looks for a line
+_LOOK_EVERY = 4  # cases between two looks for a line; twice as many after one that found nothing
+_MOST_BETWEEN = 64
 _HELD_FORMS = 16
 _HELD_CASES = 4  # of one form
 _MOST_BYTES = 1 << 20  # of inputs and outputs of a case that is held
@@ -47,7 +48,7 @@ _APPROACH_EVERY = 4  # looks
 _MOST_FRUITLESS = 8  # looks for thresholds in which there was none, before there are taken to be none
 _STREAM = -0xB0  # of chance: no lease has this number
 
-_Form = tuple[tuple[str, str, tuple[int, ...]], ...]
+_Form = tuple[tuple[tuple[int, ...], np.dtype[np.generic]], ...]
 
 
 class Gradients(Protocol):
@@ -133,6 +134,8 @@ class Boundaries:
         self._held: OrderedDict[_Form, deque[_Held]] = OrderedDict()
         self._running: _Running | None = None
         self._looks = 0
+        self._between = _LOOK_EVERY  # cases, from the last look to the next
+        self._next_look = _LOOK_EVERY
         self._seeds: list[_Held] = []
         self._unrun = list(seeds[:_MOST_SEEDS][::-1])
         self.executions: Counter[str] = Counter()  # of searches, by decision
@@ -168,15 +171,17 @@ class Boundaries:
         self._in_hand = min(self._in_hand + _SHARE, _MOST_IN_HAND)
         if not self._is_fit(proposal, pair):
             return
-        held = self._held.setdefault(_form_of(proposal.case), deque(maxlen=_HELD_CASES))
-        self._held.move_to_end(_form_of(proposal.case))
+        form = _form_of(proposal.case)
+        held = self._held.setdefault(form, deque(maxlen=_HELD_CASES))
+        self._held.move_to_end(form)
         if len(self._held) > _HELD_FORMS:
             self._held.popitem(last=False)
         this = _Held(proposal, pair)
-        if self._running is None and self._in_hand >= _START_AT:
+        if self._running is None and self._in_hand >= _START_AT and self._cases >= self._next_look:
             self._looks += 1
-            if self._looks % _LOOK_EVERY == 0:
-                self._look(this, held)
+            self._look(this, held)
+            self._between = _LOOK_EVERY if self._running is not None else min(2 * self._between, _MOST_BETWEEN)
+            self._next_look = self._cases + self._between
         if proposal.label == SEED_LABEL:
             self._seeds.append(this)
         else:
@@ -199,7 +204,7 @@ class Boundaries:
             for rank, probe in enumerate(probes(*ends, self._outputs, self._rng, of_rows=self._of_rows)):
                 if self._waits.get(probe.key, 0.0) <= self._cases:
                     found.append((self.executions[probe.key], rank, other, probe))
-        if not found or (self._looks // _LOOK_EVERY) % _APPROACH_EVERY == 0:
+        if not found or self._looks % _APPROACH_EVERY == 0:
             self._approach(this)
         if not found or self._running is not None:
             return
@@ -303,4 +308,4 @@ class Boundaries:
 
 
 def _form_of(case: Case) -> _Form:
-    return tuple((name, array.dtype.str, array.shape) for name, array in case.inputs.items())
+    return tuple((array.shape, array.dtype) for array in case.inputs.values())

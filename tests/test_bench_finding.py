@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-sys.path.insert(0, str(SCRIPTS))
+sys.path.append(str(SCRIPTS))
 
 import bench_finding  # noqa: E402 -- the scripts are no package of ours
 from bench_finding import Run  # noqa: E402

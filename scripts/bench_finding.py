@@ -328,7 +328,7 @@ def report(results: Path, subjects: Sequence[Any], methods: Sequence[str]) -> in
     if not runs:
         print(f"nothing was measured yet: {results}")
         return 1
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     for table in tables(runs, methods):
         console.print(table)
     path = results.with_suffix(".svg")

@@ -27,6 +27,8 @@ _HANDING = frozenset(
     | {"lift_fresh", "lift_fresh_copy", "split", "chunk", "unbind", "_to_copy", "slice", "select", "__getitem__"}
 )
 
+_MOST_CANDIDATES = 4  # values of torch's that hold the cut's answer
+
 Same = Callable[[Array, Array], bool]
 
 
@@ -89,15 +91,19 @@ def counterpart(
     weights: Mapping[str, Array],
     expected: Mapping[str, Array],
     same: Same,
+    agrees: Callable[[Counterpart], bool] = lambda found: False,
 ) -> Counterpart | None:
     """Return torch's program for a cut, from the first tape that has one; None where there is none that is sure.
 
-    It is run on the cut's own values before it is returned, and has to give `expected` there.
+    It is run on the cut's own values before it is returned, and has to give `expected` there. Where several do, it is
+    the one that `agrees` with the cut's nodes on other values, if one alone does.
     """
     for tape in tapes:
-        found = _Search(tape, feeds, weights, expected, same).find()
-        if found is not None:
-            return found
+        found = _Search(tape, feeds, weights, expected, same).all()
+        if len(found) > 1:
+            found = [one for one in found if agrees(one)]
+        if len(found) == 1:
+            return found[0]
     return None
 
 
@@ -118,17 +124,23 @@ class _Search:
         for number, size in tape.numbers():
             self._by_size.setdefault(size, []).append(number)
 
-    def find(self) -> Counterpart | None:
-        """Return the program; None where a value is not there, or more than one may be meant."""
-        outputs = [self._output(array) for array in self._expected.values()]
-        known = [number for number in outputs if number is not None]
-        if not known or len(known) != len(outputs):
-            return None
-        calls, _ = self._tape.sliced(known, lambda number: self._feed(number) is not None)
+    def all(self) -> list[Counterpart]:
+        """Return the programs, one for each value that may be the cut's answer."""
+        choices = [self._outputs(array) for array in self._expected.values()]
+        if not choices or not all(choices) or (len(choices) > 1 and any(len(one) > 1 for one in choices)):
+            return []
+        if len(choices) > 1:
+            found = [self._program([one[0] for one in choices])]
+        else:
+            found = [self._program([number]) for number in choices[0][:_MOST_CANDIDATES]]
+        return [one for one in found if one is not None]
+
+    def _program(self, outputs: list[int]) -> Counterpart | None:
+        calls, _ = self._tape.sliced(outputs, lambda number: self._feed(number) is not None)
         if not 0 < len(calls) <= _MOST_CALLS:
             return None
         for attempt in self._forms(calls):
-            found = self._bound(*attempt, known)
+            found = self._bound(*attempt, outputs)
             if found is not None and self._is_right(found):
                 return found
         return None
@@ -141,11 +153,14 @@ class _Search:
         fewer, made = folded(self._tape, calls)
         return [(fewer, made), *forms] if made else forms
 
-    def _output(self, wanted: Array) -> int | None:
-        """Return the value that is the cut's answer: the one value of torch's that holds the same numbers."""
-        alike = [number for number in self._alike(wanted) if number in self._tape.makers]
-        found = [number for number in alike if self._array(number).shape == wanted.shape]
-        return found[0] if found and self._is_one_value(alike) else None
+    def _outputs(self, wanted: Array) -> list[int]:
+        """Return the values that may be the cut's answer: those that hold the same numbers, each once."""
+        found: list[int] = []
+        for number in self._alike(wanted):
+            is_new = number in self._tape.makers and self._array(number).shape == wanted.shape
+            if is_new and not any(self._follows(number, one) for one in found):
+                found.append(number)
+        return found
 
     def _alike(self, wanted: Array) -> list[int]:
         return [number for number in self._by_size.get(wanted.size, ()) if self._is_like(number, wanted)]

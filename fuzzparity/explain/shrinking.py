@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 _EXECUTIONS = 1500  # of shrinking a part
 _DEATHS = 150  # of those each of which takes a process
 _SURE = 8.0  # times nearer to the exact answer than ORT: as far as torch has to be for its answer to be the right one
+# values near those of a cut, on either side of zero, that a fault of some values does not touch
+_ELSEWHERE: tuple[Callable[[Array], Array], ...] = (
+    lambda array: np.abs(array) + 0.5,
+    lambda array: -np.abs(array) - 0.5,
+    lambda array: array * 0.5,
+    lambda array: array + 0.37,
+)
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,32 @@ class Shrinking(Showing):
                     yield taped(self._context.loaded, self._case, by_operator=by_operator)
 
         try:
-            return counterpart(tapes(), start.feeds, weights, start.expected, are_same)
+            agrees = partial(self._agrees_elsewhere, start, weights)
+            return counterpart(tapes(), start.feeds, weights, start.expected, are_same, agrees)
         except Exception:  # foreign modules raise whatever they meet
             return None
+
+    def _agrees_elsewhere(self, start: Cut, weights: Mapping[str, Array], torchs: Counterpart) -> bool:
+        """Tell whether torch's program gives what the nodes do on values that do not show the fault."""
+        import onnx
+
+        from fuzzparity.blame.matching import are_same
+        from fuzzparity.blame.tidy import with_arrays
+
+        model = onnx.ModelProto.FromString(start.model)
+        floats = [name for name, array in start.feeds.items() if array.dtype.kind == "f"]
+        for change in _ELSEWHERE:
+            feeds = dict(start.feeds)
+            feeds |= {name: np.asarray(change(feeds[name]), feeds[name].dtype) for name in floats}
+            changed, _ = with_arrays(model, feeds, weights)
+            actual = self._ort(changed.SerializeToString(), feeds)
+            answers = torchs.run({**feeds, **weights, **torchs.own})
+            if not actual.is_ok or answers is None or len(answers) != len(actual.outputs):
+                continue
+            pairs = list(zip(answers, actual.outputs, strict=True))
+            if all(a.shape == b.shape and a.any() and are_same(a, b) for a, b in pairs):
+                return True
+        return False
 
     def _is_sure(self, torchs: Counterpart, arrays: Mapping[str, Array], answer: Answer) -> bool:
         """Tell whether torch's answer is the right one of two: far nearer to its own in float64 than ORT's is."""

@@ -109,6 +109,8 @@ def test_a_wrong_node_of_a_given_file_is_cut_out_with_torchs_own_value(tmp_path)
     (x,), (expected,) = cut.feeds.values(), cut.expected.values()
     assert x.min() < 0
     assert expected.tolist() == np.maximum(x, 0).tolist(), "what torch's relu gives there"
+    assert (cut.torch_code, cut.torch_takes) == (("v1 = torch.relu(x)", "return (v1,)"), ("x",))
+    assert cut.real_values == (), "torch answers for made-up values too"
 
 
 def test_a_kernel_that_dies_is_cut_to_itself(tmp_path):

@@ -16,12 +16,13 @@ from fuzzparity.campaign.setup import Prepared
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.explain.records import AskedAgain, AskSpec, Cause, TwinSpec
-from fuzzparity.finding import REPEATED_KINDS, Bucket, Finding, Stage, Suspect
+from fuzzparity.finding import REPEATED_KINDS, VALUE_KINDS, Bucket, Finding, Stage, Suspect
 from fuzzparity.verdict import Grade
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _SECONDS = 20.0  # of one child; no case is begun after them
 _MOST_CAUSES = 8  # of one bucket
+_MOST_OTHERS = 4  # of other buckets, that are put in beside them
 _LABEL = "repeats"
 
 
@@ -96,11 +97,18 @@ class Asker:
             causes = self._causes(name, findings, busy)
             if causes:
                 seconds = _SECONDS if seconds_left is None else min(_SECONDS, seconds_left)
-                self._launch(twin, causes, self._repeats.take(name), seconds)
+                self._launch(twin, causes, _others(findings, causes), self._repeats.take(name), seconds)
                 return True
         return False
 
-    def _launch(self, twin: TwinSpec, findings: list[Finding], repeats: tuple[Repeat, ...], seconds: float) -> None:
+    def _launch(
+        self,
+        twin: TwinSpec,
+        findings: list[Finding],
+        others: tuple[Cause, ...],
+        repeats: tuple[Repeat, ...],
+        seconds: float,
+    ) -> None:
         first = findings[0]
         own = tuple(
             Repeat(self._corpus.case(one.case_digest), Lineage("minimize", (one.first_case_digest,)))
@@ -114,6 +122,7 @@ class Asker:
             tuple(item.case for item in every),
             tuple(item.lineage for item in every),
             own=len(own),
+            others=others,
             seconds=seconds,
         )
         child = self._prepared.pool.launch(ASK_JOB, (spec,), limits=self._prepared.limits, label=_LABEL)
@@ -169,6 +178,20 @@ def _further(findings: Iterable[Finding], bucket: Bucket) -> list[Finding]:
     """Return the findings of the further causes under a bucket, in the order in which they were found."""
     found = [item for item in findings if item.bucket.cause and item.bucket.provisional == bucket.provisional]
     return sorted(found, key=lambda item: int(item.bucket.cause))
+
+
+def _others(findings: Mapping[str, Finding], causes: list[Finding]) -> tuple[Cause, ...]:
+    """Return the causes that other buckets have shown, at whose nodes torch's values can be put in."""
+    bucket, nodes = causes[0].bucket, {one.place[1] for one in causes}
+    found: dict[str, Cause] = {}
+    for one in findings.values():
+        is_bug = one.verdict.grade is Grade.BUG and one.verdict.kind in VALUE_KINDS and one.stage is Stage.MINIMIZED
+        if not is_bug or one.bucket.build != bucket.build or one.bucket.provisional == bucket.provisional:
+            continue
+        cause = Cause.of(one)
+        if cause.node and cause.part != "capture" and cause.node not in nodes and one.is_place_sure:
+            found.setdefault(cause.node, cause)
+    return tuple(found.values())[:_MOST_OTHERS]
 
 
 def causes_beside(corpus: Corpus, bucket: Bucket) -> tuple[Cause, ...]:

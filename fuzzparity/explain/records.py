@@ -107,6 +107,7 @@ class AskSpec:
     cases: tuple[Case, ...] = ()
     lineages: tuple[Lineage, ...] = ()
     own: int = 0
+    others: tuple[Cause, ...] = ()  # known in other buckets
     by_place: bool = True  # a sure place that is none of theirs is another cause, though theirs heals: it lies behind
     seconds: float = 20.0  # for all of them; no case is begun after them
 

@@ -68,11 +68,16 @@ def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: flo
     is_elsewhere = False
     if verdict is not None:
         told = heals(context, spec, case, verdict, pairing, seconds=seconds)
+        every = replace(spec, causes=(*spec.causes, *spec.others))
+        if (
+            told is False and place >= spec.own and spec.others
+        ):  # what is left may be a fault that another bucket has shown
+            told = bool(heals(context, every, case, verdict, pairing, seconds=seconds))
         if told is not None and spec.by_place:
             op, node = sure_place(context, spec, case, verdict, pairing, seconds=seconds)
             # one kernel that is wrong at several nodes is one cause
             is_known_kernel = any(cause.part == "kernel" and cause.op == op for cause in spec.causes)
-            is_elsewhere = bool(node) and not is_known_kernel and all(node != cause.node for cause in spec.causes)
+            is_elsewhere = bool(node) and not is_known_kernel and all(node != cause.node for cause in every.causes)
             told = told or is_known_kernel
     if place >= spec.own and is_elsewhere:
         told = False

@@ -16,7 +16,7 @@ import onnx
 
 from fuzzparity.blame.cut import Part
 from fuzzparity.blame.families import DOES_OWN, MOVING, family, is_akin, main_place, weight
-from fuzzparity.blame.matching import are_same
+from fuzzparity.blame.matching import Sample, are_same
 from fuzzparity.blame.paired import Run
 from fuzzparity.blame.subgraphs import CONTAINERS, BodyRun, View, constant_of, free_names, needs_of, reference_body_runs
 from fuzzparity.case import Array, is_float
@@ -147,9 +147,16 @@ class _Pair:
 
     name: str
     event: Event
-    value: Array
+    array: Array = field(repr=False)
+    given: Array = field(repr=False)  # the file's
     is_strict: bool  # of one kind, and all that the node reads the operator read too
     rank: tuple[int, int, int, int, int]
+
+    @property
+    def value(self) -> Array:
+        """Return torch's value in the form of the file's."""
+        array = self.array.reshape(self.given.shape) if self.array.size == self.given.size else self.array
+        return array.astype(self.given.dtype)
 
 
 def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
@@ -172,10 +179,9 @@ def _pairs(book: _Book, behind: Sequence[str]) -> Iterator[_Pair]:
                 shares = any(book.is_among(one, sources) for one in event.inputs)
                 is_strict = akin and not region and bool(read) and all(book.is_among(one, event.inputs) for one in read)
                 support = 0 if is_strict else 1 if akin or shares else 2
-                exact = array.reshape(value.shape) if array.size == value.size else array
                 closeness = (int(not akin) + int(not shares), int(event.is_inner))
                 rank = (support, int(array.size != value.size), book.view.order[name], *closeness)
-                yield _Pair(name, event, exact.astype(value.dtype), is_strict, rank)
+                yield _Pair(name, event, array, value, is_strict, rank)
 
 
 def _earlier(book: _Book, found: _Pair, heals: Heals) -> _Pair:
@@ -184,7 +190,7 @@ def _earlier(book: _Book, found: _Pair, heals: Heals) -> _Pair:
     able = [name for name in region if weight(book.view.makers[name].op_type) >= DOES_OWN]
     for pair in list(_pairs(book, able))[:_MOST_EARLIER]:
         value = book.values[pair.name]
-        if value.size > 1 and value.size == pair.value.size and heals(pair.name, pair.value):
+        if value.size > 1 and value.size == pair.array.size and heals(pair.name, pair.value):
             return pair
     return found
 
@@ -223,6 +229,9 @@ class _Book:
     right: set[str] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict, repr=False)
+    _samples: dict[int, tuple[Array, Sample]] = field(
+        default_factory=dict, repr=False
+    )  # held: an id must not come again
 
     def __post_init__(self) -> None:
         """Walk the graph once."""
@@ -277,8 +286,14 @@ class _Book:
             return False
         key = (id(one), id(other))
         if key not in self._pairs:
-            self._pairs[key] = one is other or are_same(one, other)
+            may_be = one is other or self._sample(one).may_be(self._sample(other))
+            self._pairs[key] = one is other or (may_be and are_same(one, other))
         return self._pairs[key]
+
+    def _sample(self, array: Array) -> Sample:
+        if id(array) not in self._samples:
+            self._samples[id(array)] = (array, Sample.of(array))
+        return self._samples[id(array)][1]
 
     def is_among(self, array: Array, others: Sequence[Array]) -> bool:
         """Tell whether one of some values holds the same numbers."""

@@ -7,13 +7,16 @@ computed and another did not is where they part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fuzzparity.blame.nodes import onnx_eps
 from fuzzparity.case import Array, is_float
 from fuzzparity.values import Event
 
+_SAMPLED = 64  # numbers of a value that are looked at first
 _SAME = 256.0  # eps of the largest |value|: noise grows along a graph, faults worth telling are larger
 
 
@@ -74,14 +77,49 @@ class _Book:
     """Look values up among torch's, by size first."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self._by_size: dict[tuple[int, str], list[Array]] = {}
+        self._by_size: dict[tuple[int, str], list[tuple[Array, Sample]]] = {}
         for event in events:
             for array in event.outputs:
-                self._by_size.setdefault((array.size, array.dtype.kind), []).append(array)
+                self._by_size.setdefault((array.size, array.dtype.kind), []).append((array, Sample.of(array)))
 
     def holds(self, array: Array) -> bool:
         """Tell whether torch had this value."""
-        return any(are_same(array, one) for one in self._by_size.get((array.size, array.dtype.kind), ()))
+        sample = Sample.of(array)
+        alike = self._by_size.get((array.size, array.dtype.kind), ())
+        return any(sample.may_be(other) and are_same(array, one) for one, other in alike)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Hold a few of a value's numbers: what differs in them is not the same, without a look at all of it."""
+
+    numbers: npt.NDArray[np.float64]
+    allowed: float  # distance at which two numbers of this value are still the same
+
+    @classmethod
+    def of(cls, array: Array) -> Sample:
+        """Take numbers spread over a value."""
+        flat = array.reshape(-1)
+        step = max(1, flat.size // _SAMPLED)
+        numbers = (
+            flat[::step].astype(np.float64) if array.dtype.kind in "biuf" or is_float(array.dtype) else np.empty(0)
+        )
+        if not is_float(array.dtype):
+            return cls(numbers, 0.0)
+        with np.errstate(all="ignore"):
+            wide = np.abs(flat if array.dtype.kind == "f" else flat.astype(np.float32))
+            size = float(wide.max(initial=0.0, where=np.isfinite(wide)))
+        return cls(numbers, _SAME * onnx_eps(array.dtype) * size)
+
+    def may_be(self, other: Sample) -> bool:
+        """Tell whether two values may hold the same numbers, as `are_same` has it."""
+        if self.numbers.shape != other.numbers.shape:
+            return False
+        with np.errstate(all="ignore"):
+            apart = np.abs(self.numbers - other.numbers) > self.allowed
+        if apart.any():
+            return False
+        return bool((np.isnan(self.numbers) == np.isnan(other.numbers)).all())
 
 
 def departure(eager: Sequence[Event], captured: Sequence[Event]) -> Iterator[tuple[int, Event]]:

@@ -239,10 +239,13 @@ def judge(run: Run, subject: Any) -> None:
     """Say when each fault of a subject was met by a campaign, and what it alarmed on where there is none."""
     from planted.judging import ITSELF
 
+    placed = [any(wanted.level(finding) == ITSELF for wanted in subject.wanted) for finding in run.findings]
     for wanted in subject.wanted:
         levels = [(wanted.level(finding), float(finding["first_seen_seconds"] or 0.0)) for finding in run.findings]
         run.itself[wanted.name] = min((at for level, at in levels if level == ITSELF), default=None)
-        run.kind[wanted.name] = min((at for level, at in levels if level), default=None)
+        # a finding that is one fault is not also another one of the same kind
+        near = [at for (level, at), is_placed in zip(levels, placed, strict=True) if level and not is_placed]
+        run.kind[wanted.name] = min((at for at in (*near, run.itself[wanted.name]) if at is not None), default=None)
     if not subject.wanted:
         run.alarms = [f"{one['kind']}: {one['headline']}" for one in run.findings if one["grade"] == "bug"]
 
@@ -269,8 +272,9 @@ def run_loop(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:
         spent += max(0.5, lines[-1]["seconds"])
         met.setdefault(ended, spent)
         attempt += 1
-    for wanted in subject.wanted:
-        run.kind[wanted.name] = min((at for kind, at in met.items() if kind in wanted.kinds), default=None)
+    for wanted in subject.wanted:  # a kind that was met stands for one fault, however many are planted
+        kind = min((kind for kind in met if kind in wanted.kinds), key=met.__getitem__, default=None)
+        run.kind[wanted.name] = None if kind is None else met.pop(kind)
     if not subject.wanted:
         run.alarms = sorted(met)
     return run

@@ -239,13 +239,20 @@ def judge(run: Run, subject: Any) -> None:
     """Say when each fault of a subject was met by a campaign, and what it alarmed on where there is none."""
     from planted.judging import ITSELF
 
-    placed = [any(wanted.level(finding) == ITSELF for wanted in subject.wanted) for finding in run.findings]
+    at = [float(finding["first_seen_seconds"] or 0.0) for finding in run.findings]
+    itself, near = {}, {}
     for wanted in subject.wanted:
-        levels = [(wanted.level(finding), float(finding["first_seen_seconds"] or 0.0)) for finding in run.findings]
-        run.itself[wanted.name] = min((at for level, at in levels if level == ITSELF), default=None)
-        # a finding that is one fault is not also another one of the same kind
-        near = [at for (level, at), is_placed in zip(levels, placed, strict=True) if level and not is_placed]
-        run.kind[wanted.name] = min((at for at in (*near, run.itself[wanted.name]) if at is not None), default=None)
+        levels = [wanted.level(finding) for finding in run.findings]
+        itself[wanted.name] = [place for place, level in enumerate(levels) if level == ITSELF]
+        near[wanted.name] = [place for place, level in enumerate(levels) if level]
+    taken = {place for places in itself.values() for place in places}
+    for name, places in itself.items():
+        run.itself[name] = run.kind[name] = min((at[place] for place in places), default=None)
+        left = [place for place in near[name] if place not in taken]
+        if not places and left:  # a finding stands for one fault, not for every one of its kind
+            first = min(left, key=at.__getitem__)
+            taken.add(first)
+            run.kind[name] = at[first]
     if not subject.wanted:
         run.alarms = [f"{one['kind']}: {one['headline']}" for one in run.findings if one["grade"] == "bug"]
 
@@ -327,8 +334,11 @@ def report(results: Path, subjects: Sequence[Any], methods: Sequence[str]) -> in
     from planted.figures import plot, tables
     from rich.console import Console
 
-    names = {subject.name for subject in subjects}
-    runs = [run for run in read(results) if run.twin in names and run.method in methods]
+    known = {subject.name: subject for subject in subjects}
+    runs = [run for run in read(results) if run.twin in known and run.method in methods]
+    for run in runs:
+        if run.method in (OURS, BLIND):  # findings are stored, so what counts may have changed since
+            judge(run, known[run.twin])
     if not runs:
         print(f"nothing was measured yet: {results}")
         return 1

@@ -37,6 +37,11 @@ class AnnouncedReferee:
         return self._referee.missing
 
     @property
+    def operators(self) -> int:
+        """Return how many operators the last rounded run had, 0 where that is not known."""
+        return self._referee.operators
+
+    @property
     def source(self) -> str:
         """Return who answers."""
         return self._referee.source

@@ -29,6 +29,7 @@ ROUNDED_DRAWS = 12
 MOST_ROUNDED = (
     64  # where most of many flipped decisions were reached: one that a draw in ten reaches is missed in 1 of 800
 )
+_USUAL_OPERATORS = 400  # of a model that gets all of its rounded runs; longer ones get fewer, a third at least
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
 _MOST_TIES = 2  # of one case whose distance is measured: the others are told without
 AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric answer would reach
@@ -54,6 +55,10 @@ class Referee(Protocol):
     @property
     def missing(self) -> str:
         """Return why it cannot run; "" while it can."""
+
+    @property
+    def operators(self) -> int:
+        """Return how many operators the last rounded run had, 0 where that is not known: what it cost."""
 
     def exact(self, case: Case) -> tuple[Array, ...] | None:
         """Return the outputs in float64; integer outputs stay integers."""
@@ -88,7 +93,7 @@ class _Draws:
             if can_perturb:
                 yield from self._exact(draws.ONE_ULP, draws.one_ulp(self.case, draw))
                 yield from self._exact(draws.EPS_OF_MAXIMUM, draws.eps_of_maximum(self.case, draw, self.working_dtype))
-            if can_round and draw < ROUNDED_DRAWS:
+            if can_round and draw < self._affordable(ROUNDED_DRAWS):
                 outputs = self.referee.rounded(self.case, draw)
                 can_round = outputs is not None
                 if outputs is not None:
@@ -96,11 +101,16 @@ class _Draws:
 
     def more_rounded(self) -> Iterator[Outcome]:
         """Yield further draws of the rounding test."""
-        for draw in range(ROUNDED_DRAWS, MOST_ROUNDED):
+        for draw in range(self._affordable(ROUNDED_DRAWS), self._affordable(MOST_ROUNDED)):
             outputs = self.referee.rounded(self.case, draw)
             if outputs is None:
                 return
             yield self._counted(draws.ROUNDED, outputs)
+
+    def _affordable(self, wanted: int) -> int:
+        """Return how many rounded runs a long model gets; each of its operators costs some 20 us, however small."""
+        operators = self.referee.operators
+        return wanted if not operators else max(wanted // 3, min(wanted, wanted * _USUAL_OPERATORS // operators))
 
     def amplified(self) -> Iterator[Outcome]:
         """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""

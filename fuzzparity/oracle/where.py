@@ -124,6 +124,11 @@ class MaskedReferee:
         return self._referee.missing
 
     @property
+    def operators(self) -> int:
+        """Return how many operators the last rounded run had, 0 where that is not known."""
+        return self._referee.operators
+
+    @property
     def source(self) -> str:
         """Return who answers."""
         return self._referee.source

@@ -240,9 +240,11 @@ class RoundingMode(Float64Mode):
         super().__init__()
         self._mask = (1 << (52 - bits)) - 1
         self._noise = Noise(bits, draw)
+        self.operators = 0  # that were met
 
     def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
+        self.operators += 1
         if operator.is_exact or not self._mask:
             return out
         formula = FORMULAS.get(operator.name)

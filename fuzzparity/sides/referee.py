@@ -42,6 +42,7 @@ class Referee:
 
     def __init__(self, loaded: LoadedTarget, working_dtype: str = "float32") -> None:
         self.missing = ""
+        self.operators = 0  # of the last rounded run
         self.recorder: Recorder | None = None  # of whoever wants to know what it decides
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
         self._dtype: torch.dtype = getattr(torch, working_dtype) if working_dtype in MANTISSA_BITS else torch.float32
@@ -78,7 +79,10 @@ class Referee:
 
     def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each intermediate rounded at random; one `draw`, one answer."""
-        return _wide_outputs(self._run(_widened(case), RoundingMode(self._bits, draw)))
+        mode = RoundingMode(self._bits, draw)
+        outputs = self._run(_widened(case), mode)
+        self.operators = mode.operators
+        return _wide_outputs(outputs)
 
     def path(self, case: Case, draw: int | None = None) -> tuple[Decision, ...]:
         """Return what the module decides in one exact run, or with each intermediate rounded at random."""

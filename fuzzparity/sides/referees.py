@@ -40,6 +40,11 @@ class Referees:
         return self._current.is_of_file
 
     @property
+    def operators(self) -> int:
+        """Return how many operators the last rounded run had, 0 where that is not known."""
+        return self._current.operators
+
+    @property
     def missing(self) -> str:
         """Return why nobody can answer, "" while somebody can, or has not been asked yet."""
         if self._file is None:

@@ -39,7 +39,7 @@ class NumpyReferee:
     source, is_of_file = "torch float64", False
 
     def __init__(self, function: Function, unit=2.0**-24, missing=""):
-        self.function, self.unit, self.missing, self.runs = function, unit, missing, 0
+        self.function, self.unit, self.missing, self.runs, self.operators = function, unit, missing, 0, 0
 
     def _run(self, case, rounding):
         self.runs += 1

@@ -22,11 +22,17 @@ from fuzzparity.generate.values import Fill
 Build = Callable[[list[Array]], list[Array] | None]
 MAX_STEPS = 4096
 _MAX_PAIRS = 24
+_Extreme = int | tuple[str, int]
 _MAX_GROWTH = 16  # times the largest seed, that a shape of the sweep may cost; growth to the cap comes later
 _MIN_ELEMENTS = 1 << 16
 _MAX_AXIS_PAIRS = 6
 _RATIOS = (10, 32, 3, 100)
-_INTEGER_PAIRS = ((None, -1), (None, 0), (-1, None), ("max", -1), (-7, 2), (7, -2), (0, 0), ("max", "max"), (2, 10))
+_LEAST, _MOST = "least", "most"  # of a domain, and how far from it
+_INTEGER_PAIRS: tuple[tuple[_Extreme, _Extreme], ...] = (
+    *(((_LEAST, 0), -1), ((_LEAST, 0), 0), (-1, (_LEAST, 0)), ((_MOST, 0), -1), (-7, 2), (7, -2), (0, 0)),
+    *(((_MOST, 0), (_MOST, 0)), (2, 10), ((_LEAST, 1), -1), ((_MOST, -1), -1), ((_LEAST, 2), -1)),
+)
+_MOST_OFFSETS = 6  # further distances from the least value, from the numbers that the model itself holds
 _FLOAT_PAIRS = ((25, 15), (15, 25), (-25, 25), (30, -30), (19, 19), (-20, -20), (10, 30))
 _ZERO_PAIRS = ((0.0, -1.0), (-0.0, -1.0), (-1.0, 0.0), (0.0, 0.0), (1.0, 0.0), (-0.0, 1.0))
 
@@ -189,8 +195,11 @@ def _pairs(scene: Scene) -> Iterator[Step]:
     """Give extremes to two inputs at once: a fault may need both operands."""
     integers = [index for index in scene.mutable if scene.domains[index].traits.family == "int"]
     floats = [index for index in scene.mutable if scene.domains[index].traits.family == "float"]
+    # what the model adds or takes away first carries another value than the least one to the end of its range
+    numbers = [int(c) for c in scene.contract.constants if 2 < abs(c) < 1 << 24 and c == int(c)][:_MOST_OFFSETS]
+    offsets = [((_LEAST, abs(number)), -1) for number in numbers]
     for i, j in islice(combinations(integers, 2), _MAX_PAIRS):
-        for a, b in _INTEGER_PAIRS:
+        for a, b in (*_INTEGER_PAIRS, *offsets):
             fills = {i: _integer_end(scene, i, a), j: _integer_end(scene, j, b)}
             yield Step(("extreme pair", fills[i].name, fills[j].name), _filling(scene, fills))
             swapped = {j: _integer_end(scene, j, a), i: _integer_end(scene, i, b)}
@@ -203,10 +212,11 @@ def _pairs(scene: Scene) -> Iterator[Step]:
             yield Step(("zero pair", fills[i].name, fills[j].name), _filling(scene, fills))
 
 
-def _integer_end(scene: Scene, index: int, value: int | str | None) -> Fill:
+def _integer_end(scene: Scene, index: int, end: _Extreme) -> Fill:
+    if isinstance(end, int):
+        return _whole(scene, index, end)
     low, high = scene.domains[index].bounds
-    number = int(low) if value is None else int(high) if isinstance(value, str) else value
-    return _whole(scene, index, number)
+    return _whole(scene, index, int(low if end[0] == _LEAST else high) + end[1])
 
 
 def _whole(scene: Scene, index: int, value: float | int) -> Fill:

@@ -146,7 +146,8 @@ class Bench:
         loaded = replace(self._context.loaded, target=target)
 
         def body() -> Execution:
-            with tempfile.TemporaryDirectory(prefix="fuzzparity-") as folder:
+            # in the run's own folder, which goes whatever happens to this child
+            with tempfile.TemporaryDirectory(dir=self._context.map_path.parent) as folder:
                 result = make_build(loaded, Path(folder), tries_other=False)
                 if result.facts is None:
                     return Execution(ORT, Status.REFUSED, refusal=result.error, phase="load")

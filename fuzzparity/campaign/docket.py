@@ -27,7 +27,7 @@ from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
-from fuzzparity.verdict import GRADES, Grade, Realism, Verdict
+from fuzzparity.verdict import GRADES, Grade, Kind, Realism, Verdict
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
@@ -300,6 +300,8 @@ def where_of(verdict: Verdict, actual: Execution | None) -> Where:
     if known is not None:
         node = (known.op, known.onnx_node) if known.op else (place.op, place.onnx_node)
         place = Where(*node, known.fx_node, known.source)
+    if verdict.kind is Kind.BRANCH_SPLIT and not place.source and ":" in verdict.site:
+        place = replace(place, source=verdict.site)  # the line that decided is known before the place is sought
     return replace(place, output=verdict.output or "", index=index)
 
 

@@ -130,7 +130,8 @@ class _Draws:
     def ordered_nonfinite(self) -> Iterator[Outcome]:
         """Yield the outputs with numbers in the place of NaN and infinities: all alike first, then in some orders."""
         for case in draws.ordered_nonfinite(self.case):
-            yield from self._exact(draws.RAMP, case)
+            for test, outputs, change in self._exact(draws.RAMP, case):
+                yield test, tuple(draws.restored(output, self.working_dtype) for output in outputs), change
 
     def _exact(self, test: str, case: Case) -> Iterator[Outcome]:
         outputs = self.referee.exact(case)
@@ -276,11 +277,11 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
         shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
         ordered = [w for w in undecided if shifted is not None and not w.is_given_by(shifted)]
         _observe(ordered, source.ramps(zero_size))
-    decisions = [w for w in undecided if w.is_decision and not w.is_settled]
-    if decisions and not source.case.is_finite:
+    left = [w for w in undecided if not w.is_settled]
+    if left and not source.case.is_finite:
         outcomes = source.ordered_nonfinite()
         alike = next(outcomes, None)
-        _observe([w for w in decisions if alike is not None and not w.is_given_by(alike[1])], outcomes)
+        _observe([w for w in left if alike is not None and not w.is_given_by(alike[1])], outcomes)
 
 
 def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> None:
@@ -295,6 +296,13 @@ def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> 
         shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
         ordered = [w for w in weighings if shifted is not None and not w.is_given_by(shifted)]
         for outcome in source.ramps(zero_size) if ordered else ():
+            for w in ordered:
+                w.observe(*outcome)
+    if not source.case.is_finite:
+        outcomes = source.ordered_nonfinite()
+        alike = next(outcomes, None)
+        ordered = [w for w in weighings if alike is not None and not w.is_given_by(alike[1])]
+        for outcome in outcomes if ordered else ():
             for w in ordered:
                 w.observe(*outcome)
 

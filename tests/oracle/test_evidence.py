@@ -170,6 +170,24 @@ def test_payload_of_any_size_gathered_by_equal_scores_is_a_tie(payload):
             assert (verdict.grade, verdict.blame) == (Grade.TIE, "none"), verdict.headline
 
 
+@pytest.mark.parametrize("score", [np.nan, np.inf])
+@pytest.mark.parametrize("payload", [1.0, np.nan, np.inf])
+def test_payload_gathered_by_equal_nonfinite_scores_is_a_tie(score, payload):
+    def order(x, last):
+        x = np.where(np.isnan(x), 8.0 * np.finfo(np.float32).max, x.astype(np.float64))
+        order = np.argsort(-x[::-1], kind="stable") if last else np.argsort(-x, kind="stable")
+        return (x.size - 1 - order if last else order)[:2]
+
+    def gathered(last):
+        return lambda r, s, box: (box[order(s, last)],)
+
+    box = np.zeros((4, 2), np.float32)
+    box[0, 1] = payload
+    scores = np.array([score, score, score, 0.0], np.float32)
+    verdict = judge(gathered(True), gathered(False), scores, box).worst
+    assert (verdict.grade, verdict.blame) == (Grade.TIE, "none"), verdict.headline
+
+
 def test_nan_that_one_side_drops_is_a_bug_among_equal_values_too():
     def dropping(r, s, box):
         return (np.nan_to_num(box[topk_first(r, s)[0]], nan=0.0),)

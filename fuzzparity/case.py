@@ -37,6 +37,11 @@ class Case:
     inputs: Mapping[str, Array] = field(repr=False)
     label: Any = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        """Make arrays of numpy's scalars, which its operators give for arrays without dims."""
+        if any(not isinstance(array, np.ndarray) for array in self.inputs.values()):
+            object.__setattr__(self, "inputs", {name: np.asarray(array) for name, array in self.inputs.items()})
+
     @cached_property
     def digest(self) -> str:
         """Return the content hash (sha256, hex) of names, dtypes, shapes and bytes."""

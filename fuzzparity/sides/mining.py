@@ -342,7 +342,11 @@ def _attribute(owner: Any, name: str) -> list[Any]:
     if isinstance(owner, torch.jit.ScriptModule):
         value = getattr(owner, name, None)
         return [value] if isinstance(value, int | float) else []
-    if isinstance(owner, ModuleType) and own_place([(owner.__file__ or "", 1)]) is None and owner.__name__ != "math":
+    if (
+        isinstance(owner, ModuleType)
+        and own_place([(getattr(owner, "__file__", None) or "", 1)]) is None
+        and owner.__name__ != "math"
+    ):
         return []
     try:
         return [inspect.getattr_static(owner, name)]

@@ -56,7 +56,7 @@ def test_no_acknowledged_row_is_lost_and_the_campaign_resumes(tmp_path: Path):
                 assert running.left(_LEFT_SECONDS) == []
             else:
                 ended = running.wait(90)
-                # a loader or worker that dies late leaves no second for a case: that nothing was judged is then the truth
+                # one that dies late leaves no second for a case: that nothing was judged is then the truth
                 nothing_judged = ended.code == 4 and ": 0 executions," in ended.stdout
                 assert ended.code in (0, 1) or nothing_judged, ended.stdout + ended.stderr
                 assert "internal fault" not in ended.stdout + ended.stderr

@@ -8,7 +8,7 @@ from campaigns import run, write_target
 
 pytestmark = pytest.mark.slow
 
-# two faults of one output: the older exporter truncates where torch floors, and tracing takes the condition for granted
+# two faults of one output: the older exporter truncates where torch floors, and tracing keeps a number of the sample
 TWO_CAUSES = """
     import torch
     from fuzzparity import Export, Target
@@ -17,9 +17,7 @@ TWO_CAUSES = """
     class Net(torch.nn.Module):
         def forward(self, x):
             y = x // 4
-            if bool((x > 100).any()):
-                y = y + 7
-            return y
+            return y + 7 * int((x > 100).sum())
 
 
     def target():

@@ -61,9 +61,9 @@ def test_a_false_twin_is_told_at_once_on_both_outputs_with_how_far(tmp_path: Pat
     folder = need("vad_false_twin")
     code, said, answer = ask(tmp_path, "fuzz", folder, "--cases", "100", "--corpus", "corpus.sqlite")
     assert code == 1, said
-    bugs = {finding["where"]["output"]: finding for finding in answer["findings"] if finding["grade"] == "bug"}
-    assert set(bugs) == {"output", "stateN"}
-    assert all(bug["kind"] == "numeric" and bug["error_ratio"] > 1000 for bug in bugs.values())
+    bugs = [finding for finding in answer["findings"] if finding["grade"] == "bug"]
+    assert {bug["kind"] for bug in bugs} == {"numeric"}
+    assert {bug["where"]["output"] for bug in bugs if bug["error_ratio"] > 1000} == {"output", "stateN"}
     assert answer["executions"] == 0, "no search among inputs when every seed differs"
 
 

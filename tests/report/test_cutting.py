@@ -202,7 +202,7 @@ def test_a_shared_copy_holds_the_cut_and_nothing_of_its_owner(tmp_path):
     [
         ({"real_weights": ("w",)}, "the model's own weights: w"),
         ({"real_values": ("x",)}, "come from real data: x"),
-        ({"way": "hang"}, "no program of its own"),
+        ({"way": "oom"}, "no program of its own"),
     ],
 )
 def test_what_prevents_a_copy_is_said_and_nothing_is_written(tmp_path: Path, more: dict[str, Any], reason: str):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ import numpy as np
 from fuzzparity.campaign.records import Ready, WorkerSpec
 from fuzzparity.campaign.worker import Turns, Worker
 from fuzzparity.generate.generator import Proposal
+from fuzzparity.sides.own_code import function_of, rank
 from fuzzparity.work.loader import Context
 
 FOLDER = "libfuzzer"  # beside the corpus
@@ -125,8 +126,6 @@ def instrument(module: Any, atheris: Any) -> int:
 
     Comparisons are not traced: atheris keeps what each one gives, whole tensors included, for as long as it runs.
     """
-    from fuzzparity.sides.own_code import rank
-
     count = 0
     for function in _functions(module):
         if rank(function.__code__.co_filename) < 2 and count < _MOST_FUNCTIONS:
@@ -139,23 +138,8 @@ def _functions(module: Any) -> Iterator[types.FunctionType]:
     """Yield the functions of a module's classes, of the files that these come from, and the callable itself."""
     parts = [module, *module.modules()] if hasattr(module, "modules") else [module]
     files = {type(part).__module__ for part in parts} | {getattr(module, "__module__", None)}
-    seen: set[int] = set()
-    modules = [sys.modules[name] for name in files if name in sys.modules]
-    for holder in (*(vars(type(part)) for part in parts), *map(vars, modules)):
-        for function in _within(holder.values()):
-            if id(function) not in seen:
-                seen.add(id(function))
-                yield function
-    if isinstance(module, types.FunctionType) and id(module) not in seen:
-        yield module
-
-
-def _within(values: Iterable[Any]) -> Iterator[types.FunctionType]:
-    for value in list(values):
-        if isinstance(value, type):
-            yield from (one for one in vars(value).values() if isinstance(one, types.FunctionType))
-        elif isinstance(value, (staticmethod, classmethod)):
-            if isinstance(value.__func__, types.FunctionType):
-                yield value.__func__
-        elif isinstance(value, types.FunctionType):
-            yield value
+    holders = (*map(type, parts), *(sys.modules[name] for name in files if name in sys.modules))
+    held = [value for holder in holders for value in list(vars(holder).values())]
+    held += [value for kind in held if isinstance(kind, type) for value in list(vars(kind).values())]
+    found = (function_of(value) for value in (*held, module))
+    yield from dict.fromkeys(function for function in found if function is not None)

@@ -127,6 +127,10 @@ class _Draws:
         for case in draws.ramps(self.case, zero_size):
             yield from self._exact(draws.RAMP, case)
 
+    def zeros_alike(self, zero_size: float) -> tuple[Array, ...] | None:
+        """Return the exact outputs with all zeros moved by one amount, which is no draw."""
+        return self.referee.exact(draws.shifted_zeros(self.case, zero_size))
+
     def ordered_nonfinite(self) -> Iterator[Outcome]:
         """Yield the outputs with numbers in the place of NaN and infinities: all alike first, then in some orders."""
         for case in draws.ordered_nonfinite(self.case):
@@ -264,24 +268,19 @@ def _break_ties(weighings: Sequence[Weighing], source: _Draws) -> None:
     """
     undecided = [w for w in weighings if w.may_be_tie and not w.is_settled]
     jumping = [w for w in weighings if w.may_jump and w.is_settled]
-    if jumping and draws.can_perturb(source.case):
-        for outcome in source.ramps(0.0):
-            for w in jumping:
-                w.observe(*outcome)
+    if draws.can_perturb(source.case):
+        _show(jumping, source.ramps(0.0))
     _order_nonfinite([w for w in weighings if isinstance(w, NonfiniteWeighing) and w.may_be_order], source)
     if not undecided:
         return
     if draws.can_perturb(source.case):
         _observe(undecided, source.ramps(0.0))
     for zero_size in draws.zero_sizes(source.case, source.working_dtype):
-        shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
-        ordered = [w for w in undecided if shifted is not None and not w.is_given_by(shifted)]
-        _observe(ordered, source.ramps(zero_size))
+        _observe(_by_order(undecided, source.zeros_alike(zero_size)), source.ramps(zero_size))
     left = [w for w in undecided if not w.is_settled]
     if left and not source.case.is_finite:
         outcomes = source.ordered_nonfinite()
-        alike = next(outcomes, None)
-        _observe([w for w in left if alike is not None and not w.is_given_by(alike[1])], outcomes)
+        _observe(_by_order(left, _outputs_of(outcomes)), outcomes)
 
 
 def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> None:
@@ -289,22 +288,30 @@ def _order_nonfinite(weighings: Sequence[NonfiniteWeighing], source: _Draws) -> 
     if not weighings:
         return
     if draws.can_perturb(source.case):
-        for outcome in source.ramps(0.0):
-            for w in weighings:
-                w.observe(*outcome)
+        _show(weighings, source.ramps(0.0))
     for zero_size in draws.zero_sizes(source.case, source.working_dtype):
-        shifted = source.referee.exact(draws.shifted_zeros(source.case, zero_size))
-        ordered = [w for w in weighings if shifted is not None and not w.is_given_by(shifted)]
-        for outcome in source.ramps(zero_size) if ordered else ():
-            for w in ordered:
-                w.observe(*outcome)
+        _show(_by_order(weighings, source.zeros_alike(zero_size)), source.ramps(zero_size))
     if not source.case.is_finite:
         outcomes = source.ordered_nonfinite()
-        alike = next(outcomes, None)
-        ordered = [w for w in weighings if alike is not None and not w.is_given_by(alike[1])]
-        for outcome in outcomes if ordered else ():
-            for w in ordered:
-                w.observe(*outcome)
+        _show(_by_order(weighings, _outputs_of(outcomes)), outcomes)
+
+
+def _by_order(weighings: Sequence[Weighing], alike: tuple[Array, ...] | None) -> list[Weighing]:
+    """Return those whose other answer an order may give: moving equal values all alike gives it not."""
+    return [w for w in weighings if alike is not None and not w.is_given_by(alike)]
+
+
+def _outputs_of(outcomes: Iterator[Outcome]) -> tuple[Array, ...] | None:
+    """Take the next draw's outputs, None where there is none."""
+    outcome = next(outcomes, None)
+    return None if outcome is None else outcome[1]
+
+
+def _show(weighings: Sequence[Weighing], outcomes: Iterator[Outcome]) -> None:
+    """Show all draws to weighings, settled or not."""
+    for outcome in outcomes if weighings else ():
+        for w in weighings:
+            w.observe(*outcome)
 
 
 def _without_referee(case: Case, question: Question, why: str, is_wild: bool) -> Answer:

@@ -11,10 +11,11 @@ import ast
 import dis
 import functools
 import itertools
-import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
+
+from fuzzparity.sides.own_code import functions_in
 
 Span = tuple[int, int, int, int]  # first line, first column, last line, last column
 _FIXED_CALLS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "is_tensor"})
@@ -108,18 +109,10 @@ def compared_by(code: CodeType) -> frozenset[str]:
 
 
 def _function_of(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    return _functions(code.co_filename).get((code.co_name, code.co_firstlineno))
-
-
-@functools.cache
-def _functions(file: str) -> dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return the functions of a file by name and first line, that of a decorator where there is one."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return {}
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return {(node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node for node in found}
+    for node in functions_in(code.co_filename).get(code.co_firstlineno, ()):
+        if not isinstance(node, ast.Lambda) and node.name == code.co_name:
+            return node
+    return None
 
 
 def _conditions(function: ast.FunctionDef | ast.AsyncFunctionDef, local: set[str]) -> Iterator[Condition]:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ast
 import dis
-import functools
 import inspect
-import linecache
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from typing import Any
 
 import torch
 
-from fuzzparity.sides.own_code import own_place
+from fuzzparity.sides.own_code import function_of, functions_in, own_place
 
 MAX_SIZE = 1 << 16
 _MAX_FUNCTIONS = 512
@@ -141,7 +139,7 @@ def _functions(module: Any) -> Iterator[_Function]:
         seen.add(code)
         yield one
         called = (one.function.__globals__.get(name) for name in _names(code))
-        pending.extend(_Function(function) for function in map(_plain, called) if function is not None)
+        pending.extend(_Function(function) for function in map(function_of, called) if function is not None)
 
 
 def _is_own(code: CodeType) -> bool:
@@ -157,21 +155,9 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _plain(value: Any) -> FunctionType | None:
-    """Return the function behind decorators, methods and partial calls; None for anything else."""
-    while isinstance(value, functools.partial):
-        value = value.func
-    if isinstance(value, MethodType | staticmethod | classmethod):
-        value = value.__func__
-    if isinstance(value, property):
-        value = value.fget
-    value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
-    return value if isinstance(value, FunctionType) else None
-
-
 def _entries(module: Any) -> Iterator[_Function]:
     if not isinstance(module, torch.nn.Module):
-        function = _plain(module)
+        function = function_of(module)
         owners = (module.__self__,) if isinstance(module, MethodType) else ()
         if function is not None:
             yield _Function(function, owners)
@@ -189,7 +175,7 @@ def _entries(module: Any) -> Iterator[_Function]:
 def _methods(kind: type, owners: tuple[Any, ...]) -> Iterator[_Function]:
     for base in kind.__mro__:
         for name, value in list(vars(base).items()):
-            function = _plain(value)
+            function = function_of(value)
             if function is not None and name != "__init__":
                 yield _Function(function, owners)
 
@@ -233,23 +219,8 @@ def _read_text(text: str, owner: Any, numbers: _Numbers) -> None:
     _Visitor(numbers, {}, "self", (owner,)).read(tree)
 
 
-@functools.lru_cache(maxsize=64)
-def _definitions(file: str) -> dict[int, ast.AST]:
-    """Return the functions of a file by the line at which their code begins."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
-    found: dict[int, ast.AST] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            decorators = getattr(node, "decorator_list", [])
-            found.setdefault(decorators[0].lineno if decorators else node.lineno, node)
-    return found
-
-
 def _definition(code: CodeType) -> ast.AST | None:
-    return _definitions(code.co_filename).get(code.co_firstlineno)
+    return next(iter(functions_in(code.co_filename).get(code.co_firstlineno, ())), None)
 
 
 class _Visitor:

@@ -6,8 +6,10 @@ installed package come first; where there are none, those of a package that is n
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
+import inspect
 import linecache
 import re
 import sys
@@ -15,7 +17,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 _ENGINES = ("torch", "onnx", "onnxruntime", "onnxscript", "onnx_ir", "numpy", "fuzzparity", "sympy", "functorch")
@@ -23,6 +25,7 @@ _FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _SHORT = re.compile(r"# (\S+\.py):(\d+)")  # torch._dynamo and the TorchScript tracer: "# folder/net.py:7 in forward"
 
 Place = tuple[str, int]  # file, line
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def own_place(places: Iterable[Place]) -> Place | None:
@@ -69,6 +72,33 @@ def places_in(text: str) -> list[Place]:
 def short(place: Place) -> str:
     """Return "net.py:7"."""
     return f"{Path(place[0]).name}:{place[1]}"
+
+
+def function_of(value: Any) -> FunctionType | None:
+    """Return the function behind decorators, methods and partial calls; None for anything else."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    if isinstance(value, MethodType | staticmethod | classmethod):
+        value = value.__func__
+    if isinstance(value, property):
+        value = value.fget
+    value = inspect.unwrap(value) if isinstance(value, FunctionType) else value
+    return value if isinstance(value, FunctionType) else None
+
+
+@functools.lru_cache(maxsize=64)
+def functions_in(file: str) -> dict[int, list[FunctionNode]]:
+    """Return the functions of a file by the line at which their code begins, that of a decorator where there is one."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[int, list[FunctionNode]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, FunctionNode):
+            decorators = getattr(node, "decorator_list", [])
+            found.setdefault(decorators[0].lineno if decorators else node.lineno, []).append(node)
+    return found
 
 
 @functools.cache

@@ -120,7 +120,10 @@ class Nowhere:
 
 
 class Recorder(Announcer):
-    """Announce nothing but take a sample of the rows that a worker runs, and compare some cases with those expected."""
+    """Announce nothing but take a sample of the distinct rows that a worker runs; compare cases with those expected.
+
+    What comes twice counts once, as in `inputs`: batches grown by repeated rows would fill the sample with them.
+    """
 
     def __init__(self, path: Path, expected: dict[int, str], places: tuple[int | None, ...]) -> None:
         """`expected`: digests by place in the stream; `places`: where each input has its rows."""
@@ -129,11 +132,11 @@ class Recorder(Announcer):
         self.unlike = 0
         self._expected = expected
         self._places = places
-        self._met = 0
+        self.met: set[int] = set()
         self._rng = np.random.default_rng(0)
 
     def case(self, case: Case, sequence: int = -1) -> None:
-        """Take each row into the sample with one probability (reservoir sampling)."""
+        """Take each new row into the sample with one probability (reservoir sampling)."""
         if sequence < 0:
             return
         if sequence in self._expected:
@@ -143,14 +146,17 @@ class Recorder(Announcer):
             (a.shape[p] for a, p in zip(arrays.values(), self._places, strict=True) if p is not None and a.ndim > p), 1
         )
         for row in range(count):
-            self._met += 1
-            place = len(self.rows) if len(self.rows) < SAMPLED_ROWS else int(self._rng.integers(self._met))
-            if place >= SAMPLED_ROWS:
-                continue
             one = {
                 name: a if p is None or a.ndim <= p else np.ascontiguousarray(np.take(a, [row], axis=p))
                 for (name, a), p in zip(arrays.items(), self._places, strict=True)
             }
+            key = hash(tuple((a.shape, a.tobytes()) for a in one.values()))
+            if key in self.met:
+                continue
+            self.met.add(key)
+            place = len(self.rows) if len(self.rows) < SAMPLED_ROWS else int(self._rng.integers(len(self.met)))
+            if place >= SAMPLED_ROWS:
+                continue
             self.rows[place : place + 1] = [one]
 
 
@@ -193,7 +199,10 @@ def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
         finished = worker.work(Lease(number, size, done, LEASE_SECONDS, sweep_from=sweep_from))
         done, number, sweep_from = done + size, number + 1, finished.sweep_position
     same = "the same" if not recorder.unlike else "NOT the same"
-    print(f"      {len(recorder.rows)} rows sampled of {recorder._met}; the cases are {same} as the campaign kept")
+    print(
+        f"      {len(recorder.rows)} distinct rows sampled of {len(recorder.met)};"
+        f" the cases are {same} as the campaign kept"
+    )
     print(f"      one execution of a worker, in CPU time: {shares.text(done)}")
     return recorder.rows
 

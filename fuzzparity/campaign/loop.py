@@ -43,6 +43,7 @@ from fuzzparity.generate.understood import refusal_notes
 from fuzzparity.goals import goals_of, standings
 from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow, choose
+from fuzzparity.report.paying import efforts_of
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.work.pool import Child, Died, Event, Finished, LoaderLost, Message
 
@@ -247,6 +248,7 @@ class Campaign:
         self._refusals.update(done.refusals)
         self._counters.barren_deaths = 0
         self._corpus.add_efforts(self._campaign_id, done.efforts)
+        self._counters.add_efforts(done.efforts)
         self._checkpoint()
 
     def _checkpoint(self) -> None:
@@ -495,6 +497,7 @@ class Campaign:
             known=known,
             since_new_seconds=None if last_new is None else seconds - last_new,
             rss_bytes=self._rss_bytes,
+            efforts=efforts_of(self._counters.efforts),
         )
 
     def _snapshot(self) -> None:

@@ -6,7 +6,8 @@ The idea: small parts that the loop holds, without a view of one another.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import psutil
@@ -25,6 +26,13 @@ class Totals:
     deaths: int = 0
     faults: int = 0
     barren_deaths: int = 0
+    efforts: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # (kind, name) -> tried, kept
+
+    def add_efforts(self, efforts: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+        """Add what the moves and families of one lease did."""
+        for key, (tried, kept) in efforts.items():
+            before = self.efforts.get(key, (0, 0))
+            self.efforts[key] = (before[0] + tried, before[1] + kept)
 
 
 @dataclass(slots=True)

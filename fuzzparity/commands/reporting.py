@@ -55,6 +55,7 @@ def knowledge(what: str, known: Sequence[str] = (), *, with_tensors: bool = True
             tuple(corpus.probes(MOST_PROBES)),
             tuple(corpus.rechecks()),
             tuple(left_out),
+            telling.efforts_of(corpus),
         )
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus import blobs, cuts, rows
+from fuzzparity.corpus import blobs, cuts, efforts, rows
 from fuzzparity.corpus.plain import from_plain, loads
 from fuzzparity.corpus.reading import CorpusReader
-from fuzzparity.corpus.records import CorpusView, ProbeEntry, Recheck
+from fuzzparity.corpus.records import CorpusView, Effort, ProbeEntry, Recheck
 from fuzzparity.execution import Execution
 from fuzzparity.finding import Cut, Finding
 
@@ -106,6 +106,7 @@ class Knowledge:
     probes: tuple[ProbeEntry, ...] = ()
     rechecks: tuple[Recheck, ...] = ()
     left_out: tuple[str, ...] = ()
+    efforts: tuple[Effort, ...] = ()  # of all campaigns together
 
 
 def recorded(corpus: CorpusReader, finding: Finding, max_bytes: int) -> Recorded:
@@ -169,6 +170,12 @@ def shape_counts(corpus: CorpusReader, limit: int) -> tuple[tuple[ShapeCount, ..
             for row in found
         )
     return counts, total
+
+
+@rows.reading("what moves brought")
+def efforts_of(corpus: CorpusReader) -> tuple[Effort, ...]:
+    """Return what moves and families of parents cost and brought in all campaigns together, what brought most first."""
+    return efforts.load_all(corpus.db)
 
 
 @rows.reading("the values of cases")

@@ -19,6 +19,7 @@ from fuzzparity.report.advice import known_by
 from fuzzparity.report.causes import Cause, causes_object, gone_of, split, state_text
 from fuzzparity.report.cells import duration, fields, table_of, text
 from fuzzparity.report.known import known_object, rechecks_object, standings_text
+from fuzzparity.report.paying import MOVE, PARENTS, best_text
 from fuzzparity.report.sentences import Answer, answers, facts_of, part_of, place_text, plural, title_of
 from fuzzparity.report.tables import campaigns_table, probes_table
 from fuzzparity.report.tried import tried
@@ -56,6 +57,11 @@ def overview(known: Knowledge) -> RenderableType:
     for row in shown.dims:
         sizes.add_row(*map(text, row))
     parts += [Text("What was tried", style="bold"), sizes, Text("")]
+    paid = {
+        "moves that paid": best_text(known.efforts, MOVE, _FIRST),
+        "parents that paid": best_text(known.efforts, PARENTS, _FIRST),
+    }
+    parts += [fields(paid), Text("")] if any(paid.values()) else []
     parts += [Text("Speed and memory", style="bold"), probes_table(known.probes[-_PROBES:]), Text("")]
     facts = dict(facts_of(known.facts)) if known.facts else {}
     parts += [Text("Where it ran", style="bold"), fields({**facts, "corpus": counts.path}), Text("")]

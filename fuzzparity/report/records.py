@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fuzzparity.contract import TargetFacts
-from fuzzparity.corpus.records import Recheck
+from fuzzparity.corpus.records import Effort, Recheck
 from fuzzparity.finding import Finding
 from fuzzparity.known import Told
 from fuzzparity.probe.latency import ProbeRow
@@ -38,6 +38,7 @@ class CampaignStatus:
     known: int = 0  # findings that the ledger of known issues expects; not among `findings`
     since_new_seconds: float | None = None
     rss_bytes: int = 0
+    efforts: tuple[Effort, ...] = ()  # of moves and families of parents so far, what brought most first
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from fuzzparity.report.known import (
     standings_text,
 )
 from fuzzparity.report.needed import needed_of
+from fuzzparity.report.paying import MOVE, PARENTS, best_text, idle_text
 from fuzzparity.report.plain import finding_object
 from fuzzparity.verdict import as_plain
 
@@ -251,20 +252,15 @@ def status_view(views: Sequence[StatusView]) -> RenderableType:
             "memory": sparkline([item.rss_bytes for item in view.snapshots], size_text),
             "findings": f"{len(view.findings)}, {sum(is_new for _, is_new in view.findings)} new"
             + (f", {known} known" if (known := sum(_is_expected(finding) for finding, _ in view.findings)) else ""),
-            "moves that paid": _efforts_text(view, "move"),
-            "parents that paid": _efforts_text(view, "parents"),
+            "moves that paid": best_text(view.efforts, MOVE, _MOST_EFFORTS),
+            "parents that paid": best_text(view.efforts, PARENTS, _MOST_EFFORTS),
+            "moves that did not": idle_text(view.efforts, _MOST_EFFORTS),
         }
         parts += [fields(lines), Text("")]
         parts += [standings_text(view.known), Text("")] if view.known else []
         if view.findings:
             parts += [_findings_table([finding for finding, _ in view.findings]), Text("")]
     return Group(*parts[:-1])
-
-
-def _efforts_text(view: StatusView, kind: str) -> str:
-    """Return what brought most new cases, with how often it was used."""
-    paid = [effort for effort in view.efforts if effort.kind == kind and effort.kept]
-    return ", ".join(f"{one.name} {one.kept:,} of {one.tried:,}" for one in paid[:_MOST_EFFORTS])
 
 
 def _is_expected(finding: Finding) -> bool:

@@ -36,6 +36,7 @@ from fuzzparity.report.clean import printable
 from fuzzparity.report.facts import start_block
 from fuzzparity.report.known import known_mark, standings_text
 from fuzzparity.report.layout import duration, milliseconds, pairs, size
+from fuzzparity.report.paying import pays_text
 from fuzzparity.report.plain import result_object
 from fuzzparity.report.records import CampaignResult, CampaignStatus
 from fuzzparity.verdict import GRADES, PRECEDENCE, Grade
@@ -83,8 +84,9 @@ def status_panel(status: CampaignStatus) -> RenderableType:
         ("corpus", f"{corpus}, {status.rejected:,} inputs rejected by both sides"),
         ("findings", ", ".join(part for part in (_found(status), _since(status)) if part)),
         ("work", f"{_processes(status)}, {size(status.rss_bytes)} resident"),
+        ("pays", pays_text(status.efforts)),
     ]
-    return pairs(lines)
+    return pairs([line for line in lines if line[1]])
 
 
 def _limit(status: CampaignStatus) -> str:

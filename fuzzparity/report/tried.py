@@ -15,11 +15,13 @@ from fuzzparity.corpus.telling import Knowledge, ShapeCount
 from fuzzparity.report import charts
 from fuzzparity.report.cells import milliseconds, shapes_text, size_text
 from fuzzparity.report.charts import Dot
+from fuzzparity.report.paying import MOVE, PARENTS, effort_rows
 from fuzzparity.report.sentences import dim_text, plural
 from fuzzparity.verdict import GRADES
 
 MOST_DOTS = 1500  # of one chart: about 150 kB
 MOST_ROWS = 40  # of the table of probed cases
+MOST_MOVES = 16  # of the table of moves
 _MOST_SECONDS = 1e9  # 30 years
 _MOST_SIZE = 1 << 63  # numpy has none larger; a stranger's database may claim any
 _KEYS = {"agree": "agree", "rejected": "both refuse", "differ": "differ (any grade)"}
@@ -45,6 +47,8 @@ class Tried:
     latency: Chart | None
     probes: tuple[tuple[str, ...], ...]
     probes_left: int
+    moves: tuple[tuple[str, ...], ...] = ()  # name, uses, new cases, new cases in a hundred uses
+    families: tuple[tuple[str, ...], ...] = ()
 
 
 def tried(known: Knowledge) -> Tried:
@@ -60,6 +64,8 @@ def tried(known: Knowledge) -> Tried:
         _latency(known.probes),
         tuple(_probe(item) for item in probes[:MOST_ROWS]),
         max(0, len(probes) - MOST_ROWS),
+        effort_rows(known.efforts, MOVE, MOST_MOVES),
+        effort_rows(known.efforts, PARENTS, MOST_MOVES),
     )
 
 

@@ -64,13 +64,17 @@ class _Split:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Hold what has to run again: a row of a stack alone, among copies of itself (`first` given), or all of it."""
+    """Hold what has to run again: a row of a stack alone, among copies of itself (`first` given), or all of it.
+
+    `is_form`: the answers differ in shape, which the fewest rows mostly show as well, and evidence on them is cheap.
+    """
 
     stack: Stack
     row: int | None = None
     split: _Split | None = None
     mark: Mark | None = None
     is_in_batch: bool = False  # no row of it differs alone
+    is_form: bool = False
     first: tuple[Execution, Execution] | None = None
 
 
@@ -193,7 +197,7 @@ class Stacking:
             relative = self._stacks % _RELATIVE_EVERY == 0
             look = look_at_rows(self._twin.oracle, expected, actual, proof.axes, relative=relative)
         if look is None:  # a form that differs, as a whole
-            self._whole(stack, "form", counters)
+            self._whole(stack, "form", counters, is_form=True)
             return
         alone = self._suspects(stack, expected, look, counters) if look.suspicious.any() else set()
         ratios = [comparison.ratios for comparison in look.comparisons]
@@ -235,10 +239,10 @@ class Stacking:
         self._taken[label] = 0
         self._most[label] = max(2, self._most[label] // 2)
 
-    def _whole(self, stack: Stack, key: str, counters: Counters) -> None:
+    def _whole(self, stack: Stack, key: str, counters: Counters, *, is_form: bool = False) -> None:
         mark = self._mark(f"{stack.nonfinite}:{key}")
         if mark.is_due():
-            self._queue.append(_Again(stack, mark=mark))
+            self._queue.append(_Again(stack, mark=mark, is_form=is_form))
         else:
             counters.hit(mark.findings)
 
@@ -254,15 +258,19 @@ class Stacking:
         if again.first is not None and row is not None:
             self._recheck(stack, row, again.first, counters)
             return
-        if row is None or again.is_in_batch:
+        assert self._generator.stacker is not None
+        least = self._generator.stacker.maker.least
+        if again.is_form and least < stack.rows:
+            stepped = step(self._generator.alone(stack.take(range(least)), stack, ("stack",)), counters)
+            if not stepped.is_suspicious:
+                self._queue.append(_Again(stack, mark=mark))
+        elif row is None or again.is_in_batch:
             names = (IN_BATCH,) if again.is_in_batch else ("stack",)
             case = stack.case if row is None else stack.take([row] * stack.rows)
             stepped = step(self._generator.alone(case, stack, names), counters)
             if row is not None and not stepped.is_suspicious:
                 self._queue.append(_Again(stack, mark=mark, is_in_batch=True))
         else:
-            assert self._generator.stacker is not None
-            least = self._generator.stacker.maker.least
             stepped = step(self._generator.alone(stack.take([row] * least), stack, stack.names_of(row)), counters)
         if mark is not None:
             mark.findings = stepped.findings

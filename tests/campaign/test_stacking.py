@@ -11,11 +11,13 @@ import torch
 from fuzzparity.campaign.gate import gate
 from fuzzparity.campaign.records import GateSpec, Kept, Lease, LeaseDone, WorkerSpec
 from fuzzparity.campaign.worker import Worker
-from fuzzparity.case import Lineage
+from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import IN_BATCH, Suspect
+from fuzzparity.generate.generator import Proposal
+from fuzzparity.generate.rows import Stack
 from fuzzparity.sides.export import make_build
 from fuzzparity.sides.load import load_target
 from fuzzparity.verdict import Grade
@@ -33,8 +35,8 @@ TARGET = """
     MUL = [helper.make_node("Mul", ["x", "two"], ["y"])]
 
 
-    def model(nodes, dtype):
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])
+    def model(nodes, dtype, width):
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", width])
         y = helper.make_tensor_value_info("y", dtype, None)
         two = [helper.make_tensor("two", TensorProto.FLOAT, [], [2.0]), helper.make_tensor("zero", 7, [], [0])]
         two.append(helper.make_tensor("axes", 7, [1], [0]))
@@ -42,13 +44,13 @@ TARGET = """
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-    def made(forward, nodes=MUL, dtype=TensorProto.FLOAT, **rest):
+    def made(forward, nodes=MUL, dtype=TensorProto.FLOAT, width=6, **rest):
         class Net(nn.Module):
             def forward(self, x):
                 return forward(x)
 
         inputs = {"x": torch.linspace(-1, 1, 18).reshape(3, 6)}
-        return Target(module=Net(), inputs=inputs, onnx=model(nodes, dtype), outputs=["y"], **rest)
+        return Target(module=Net(), inputs=inputs, onnx=model(nodes, dtype, width), outputs=["y"], **rest)
 """
 
 
@@ -172,6 +174,31 @@ def test_a_fault_that_only_a_batch_shows_is_told_as_the_batch(tmp_path: Path):
     batches = [suspect for suspect in ran.bugs if IN_BATCH in suspect.lineage.mutators]
     assert batches
     assert batches[0].case.inputs["x"].shape[0] >= 100
+
+
+@pytest.mark.parametrize(
+    ("when", "least"),
+    [("x.shape[1] % 2", 1), ("x.shape[0] >= 100", 100)],
+    ids=["on any rows", "on many"],
+)
+def test_a_form_that_differs_is_looked_at_on_the_fewest_rows_that_show_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, least: int
+):
+    ran = opened(tmp_path, f'lambda x: torch.cat([x * 2, x[:, :1]], 1) if {when} else x * 2, width="w"')
+    alone, again = ran.worker.generator.alone, []
+
+    def noted(case: Case, stack: Stack, names: tuple[str, ...]) -> Proposal:
+        rows = case.inputs["x"]
+        if names == ("stack",) and (len(rows) == 1 or len({row.tobytes() for row in rows}) > 1):  # no copies of one
+            again.append((stack.rows, len(rows)))
+        return alone(case, stack, names)
+
+    monkeypatch.setattr(ran.worker.generator, "alone", noted)
+    ran.run(200, number=1, sweep=False)
+    assert {suspect.verdict.kind.value for suspect in ran.bugs} == {"shape"}
+    assert again[0][1] == 1, "one row first"
+    assert all(rows in (1, stacked) for stacked, rows in again)
+    assert (max(rows for _, rows in again) >= 100) == (least == 100), "all of them where one shows nothing"
 
 
 def test_stacks_that_torch_refuses_get_smaller_and_are_told_as_what_they_are(tmp_path: Path):

@@ -15,6 +15,7 @@ PYTHON_BRANCH = "python branch"
 PYTHON_LOOP = "python loop"
 COND = "cond"
 WHILE_LOOP = "while_loop"
+OPERATORS = "operators"
 ONNX_IF = "If"
 ONNX_LOOP = "Loop"
 
@@ -29,8 +30,8 @@ class Decision:
     "torch:net.py:27#1", and so on. `outcome`: 1 where the condition held and 0 where it did not, else the number that
     was read (large ones as sign times number of bits, see `bucketed`) or the times a loop went around; -1 for an `If`
     of ONNX that was not reached. `source`: "net.py:27" of the user's own code, "" where it is not known. `what`: one
-    of the names above. `margin`: signed distance to the threshold, positive where the compared value is above it, None
-    where it is not known.
+    of the names above; of "operators" the key is all there is to tell. `margin`: signed distance to the threshold,
+    positive where the compared value is above it, None where it is not known.
     """
 
     key: str

@@ -41,7 +41,7 @@ _ORIGINALS: dict[str, Callable[..., Any]] = {
 }
 _LOOKS = 3  # first runs, in which everything is watched
 _MOST_TIMES = 16  # that one place is recorded in one run
-_MOST_DECISIONS = 256  # of one run
+MOST_DECISIONS = 256  # of one run
 _MOST_COMPARED = 64
 
 
@@ -245,7 +245,7 @@ class Recorder:
         """Return the key of this time in this run, "" beyond the times that are recorded."""
         times = self._times.get(base, 0)
         self._times[base] = times + 1
-        if times >= _MOST_TIMES or len(self._found) >= _MOST_DECISIONS:
+        if times >= _MOST_TIMES or len(self._found) >= MOST_DECISIONS:
             return ""
         return f"{base}#{times}" if times else base
 
@@ -426,16 +426,6 @@ def _own_rank(module: Any) -> int:
     functions = (part.forward if isinstance(part, torch.nn.Module) else part for part in parts)
     found = {rank(code.co_filename) for one in functions if (code := _code_of(one)) is not None}
     return 1 if found and min(found) == 1 else 0
-
-
-def recorder_of(module: Any, folder: str = "") -> Recorder | None:
-    """Return a recorder of a module's decisions; None for one whose code is no Python that runs as it stands."""
-    parts = list(module.modules()) if isinstance(module, torch.nn.Module) else [module]
-    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction | torch.fx.GraphModule):
-        return None
-    if any(type(part).__name__ == "OptimizedModule" for part in parts):  # torch.compile
-        return None
-    return Recorder(module, folder)
 
 
 def _code_of(function: Any) -> CodeType | None:

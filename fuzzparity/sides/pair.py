@@ -12,11 +12,11 @@ from fuzzparity.contract import TargetFacts
 from fuzzparity.decisions import Decision
 from fuzzparity.execution import Environment, Execution
 from fuzzparity.sides.branching import BranchingSide
-from fuzzparity.sides.deciding import Recorder, recorder_of
 from fuzzparity.sides.environment import environment
 from fuzzparity.sides.exporting import was_exported_again
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.ort_side import OrtSide, open_ort
+from fuzzparity.sides.recorders import AnyRecorder, recorder_of
 from fuzzparity.sides.referee import MANTISSA_BITS, Referee
 from fuzzparity.sides.referees import Referees
 from fuzzparity.sides.shapes import asked_dims, other_sample
@@ -64,7 +64,7 @@ class Pair:
             self._module_referee.recorder = None
 
     @functools.cached_property
-    def _exact_recorder(self) -> Recorder | None:
+    def _exact_recorder(self) -> AnyRecorder | None:
         return recorder_of(self._loaded.module, self._loaded.folder)
 
     def code_at(self, source: str) -> str:

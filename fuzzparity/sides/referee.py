@@ -22,10 +22,10 @@ from torch.utils import _pytree
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.decisions import Decision
 from fuzzparity.sides.bounds import BoundMode
-from fuzzparity.sides.deciding import Recorder
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
 from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.recorders import AnyRecorder
 from fuzzparity.sides.tensors import flatten_outputs, output_leaves, to_tensor
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
@@ -43,7 +43,7 @@ class Referee:
     def __init__(self, loaded: LoadedTarget, working_dtype: str = "float32") -> None:
         self.missing = ""
         self.operators = 0  # of the last rounded run
-        self.recorder: Recorder | None = None  # of whoever wants to know what it decides
+        self.recorder: AnyRecorder | None = None  # of whoever wants to know what it decides
         self._bits = MANTISSA_BITS.get(working_dtype, 23)
         self._dtype: torch.dtype = getattr(torch, working_dtype) if working_dtype in MANTISSA_BITS else torch.float32
         self._module: Callable[..., Any] | None = None

@@ -17,9 +17,9 @@ import torch
 from fuzzparity.case import Array, Case
 from fuzzparity.decisions import Decision
 from fuzzparity.execution import TORCH, Execution, Refusal, Status, normalize_message, readable_message
-from fuzzparity.sides.deciding import recorder_of
 from fuzzparity.sides.guard import StateGuard
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.recorders import recorder_of
 from fuzzparity.sides.tensors import flatten_outputs, output_names, to_array, to_tensor
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "std::bad_alloc")

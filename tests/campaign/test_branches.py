@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,21 @@ class Lengths(torch.nn.Module):
 class Switch(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 1.5, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        if x.sum() > 1.5:
+            y = y.relu() + 1
+        if y.max() > 50.0:
+            y = y * 2
+        return y
 
 
 def line_of(module: type, text: str) -> str:
@@ -171,3 +187,65 @@ def test_a_branch_with_another_threshold_is_a_bug(switch: Bench, tmp_path: Path)
     )
     assert "different arms" in verdict.headline
     assert "true in torch, +1 from its threshold" in verdict.headline
+
+
+def scripted() -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module: torch.nn.Module = torch.jit.script(Scripted().eval())
+    return module
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("script"), scripted(), np.ones((2, 8), np.float32), export=TRACED)
+
+
+def test_a_right_twin_of_a_script_agrees_on_all_arms(script: Bench) -> None:
+    for scale, arms in ((1, [1, 0]), (-1, [0, 0]), (1000, [1, 1]), (-1000, [0, 1])):
+        case = Case({"x": np.full((2, 8), scale, np.float32)})
+        assert [d.outcome for d in script.pair.run_torch(case).decisions] == arms
+        told = script.arms.decided(case, script.pair.run_ort(case)).decisions
+        assert [(d.what, d.outcome) for d in told] == [(ONNX_IF, arm) for arm in arms]
+        assert script.judge(case.inputs["x"]).kind is Kind.AGREE
+
+
+def test_a_branch_of_a_script_that_the_file_burnt_in_is_told(tmp_path: Path) -> None:
+    other = Bench(tmp_path / "traced", Scripted(), np.ones((2, 8), np.float32), export=TRACED)
+    model = onnx.load(Path(other.facts.build.folder) / "model.onnx")
+    assert not any(node.op_type == "If" for node in model.graph.node)
+    bench = Bench(tmp_path / "given", scripted(), np.ones((2, 8), np.float32), onnx=model)
+    assert bench.judge(np.full((2, 8), 2, np.float32)).kind is Kind.AGREE
+    (verdict,) = bench.judge(np.full((2, 8), -1, np.float32)).verdicts
+    assert (verdict.kind, verdict.grade) == (Kind.BRANCH_SPLIT, Grade.BUG)
+    assert verdict.site == line_of(Scripted, "if x.sum()")
+    assert "false here, and burnt in as true" in verdict.headline
+
+
+def test_a_branch_of_a_script_with_another_threshold_is_told(script: Bench, tmp_path: Path) -> None:
+    model = onnx.load(Path(script.facts.build.folder) / "model.onnx")
+    tensors = [*model.graph.initializer, *(n.attribute[0].t for n in model.graph.node if n.op_type == "Constant")]
+    (threshold,) = [t for t in tensors if t.data_type == 1 and onnx.numpy_helper.to_array(t).tolist() == 1.5]
+    threshold.raw_data = np.array(3.5, np.float32).tobytes()
+    bench = Bench(tmp_path, scripted(), np.ones((2, 8), np.float32), onnx=model)
+    x = np.zeros((2, 8), np.float32)
+    x[0, 0] = 2.5
+    (verdict,) = bench.judge(x).verdicts
+    assert (verdict.kind, verdict.grade, verdict.site) == (
+        Kind.BRANCH_SPLIT,
+        Grade.BUG,
+        line_of(Scripted, "if x.sum()"),
+    )
+    assert "true in torch, +1 from its threshold" in verdict.headline
+
+
+def test_a_branch_of_a_script_that_flips_within_rounding_is_a_tie(script: Bench) -> None:
+    generator = np.random.default_rng(0)
+    kinds = set()
+    for _ in range(200):
+        x = generator.standard_normal((2, 8)).astype(np.float32) * 100
+        x[0, 0] += np.float32(1.5 - x.astype(np.float64).sum())
+        kinds |= {(verdict.kind, verdict.grade) for verdict in script.judge(x).verdicts}
+        if kinds:
+            break
+    assert kinds == {(Kind.BRANCH_SPLIT, Grade.TIE)}

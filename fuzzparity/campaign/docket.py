@@ -1,7 +1,8 @@
 """Docket: the findings of a campaign from suspicion to reproducer.
 
 The idea: a suspect is in the database before anything else happens to it. Then at most a few investigations run at a
-time, bugs first, each in a clean child; what they send updates the database and the reproducer folder at once.
+time, bugs first and small cases before huge ones, each in a clean child; what they send updates the database and the
+reproducer folder at once.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Docket:
     new_ids: set[str] = field(default_factory=set)
     hits_here: dict[str, int] = field(default_factory=dict)  # finding id -> hits in this campaign
     last_new_seconds: float | None = None
-    _queue: list[tuple[int, int, _Work]] = field(default_factory=list)
+    _queue: list[tuple[int, int, int, _Work]] = field(default_factory=list)
     _running: dict[int, _Work] = field(default_factory=dict)
     _order: itertools.count[int] = field(default_factory=itertools.count)
     asks_again: bool = False  # whether repeats of known findings are asked which cause they show
@@ -108,7 +109,7 @@ class Docket:
 
     def _requeue(self, work: _Work) -> None:
         rank = GRADES.index(work.suspect.verdict.grade)
-        heapq.heappush(self._queue, (rank, next(self._order), work))
+        heapq.heappush(self._queue, (rank, _dearness(work.suspect.case), next(self._order), work))
 
     def hits(self, counts: dict[str, int]) -> None:
         """Count repeats of known findings; one seen in an earlier campaign is thereby seen in this one too."""
@@ -144,7 +145,7 @@ class Docket:
                 continue
             if not self._queue:
                 return
-            _, _, work = heapq.heappop(self._queue)
+            *_, work = heapq.heappop(self._queue)
             share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
             seconds = _MINIMIZE_SECONDS * share
             if seconds_left is not None:
@@ -270,6 +271,11 @@ class Docket:
         finding = self.prepared.ledger.marked(finding)
         self.findings[finding.finding_id] = finding
         self.observer.finding(finding, is_new=finding.finding_id in self.new_ids)
+
+
+def _dearness(case: Case) -> int:
+    """Return a case's size in steps of sixteen: what a huge one costs must not keep many small ones waiting."""
+    return case.elements.bit_length() // 4
 
 
 def content_of(payload: Payload, prepared: Prepared) -> ReproducerContent:

@@ -7,6 +7,7 @@ the same code.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from fuzzparity.blame.localize import Located
@@ -30,6 +31,8 @@ from fuzzparity.oracle.looks import looks_like
 from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR
 from fuzzparity.work.loader import Context
+
+_DEAR_SECONDS = 8.0  # of confirming, after which a try that showed it stands alone
 
 
 def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
@@ -166,9 +169,11 @@ def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
     limits = limits_of(context, suspect, factor=CONFIRM_FACTOR)
     shown = 0
     found: tuple[Verdict, Pairing] | None = None
-    tries = 1 if suspect.verdict.kind in (Kind.HANG, Kind.EXPORT_ERROR) else spec.tries  # those that take long
+    most = 1 if suspect.verdict.kind in (Kind.HANG, Kind.EXPORT_ERROR) else spec.tries  # those that take long
     last: Pairing | None = None
-    for _ in range(tries):
+    tries, began = 0, time.monotonic()
+    while tries < most and not (found is not None and time.monotonic() - began > _DEAR_SECONDS):
+        tries += 1
         last = pair_alone(context, spec.twin, suspect.case, limits)
         verdict = matching(suspect.bucket, suspect.case, last.judgement)
         if verdict is not None:

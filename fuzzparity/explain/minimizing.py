@@ -16,6 +16,7 @@ from typing import Any
 from fuzzparity.case import Case, Lineage
 from fuzzparity.errors import NotReproduced
 from fuzzparity.execution import ORT, TORCH, Execution, Status
+from fuzzparity.explain.few_rows import few_rows
 from fuzzparity.explain.pairing import limits_of, map_of, matching, oracle_of, ort_alone
 from fuzzparity.explain.records import Better, InvestigateSpec, Slipped, death
 from fuzzparity.explain.twin import Twin, open_twin
@@ -132,8 +133,11 @@ def _here(
     if isinstance(twin, Execution):
         return Smallest(start)
     slips: set[Bucket] = set()
+    shown = {start.digest}  # it was confirmed a moment ago, or is the best so far
 
     def interesting(case: Case) -> bool:
+        if case.digest in shown:
+            return True
         if any(_is_like(case, other) for other in deadly):
             return False
         judgement, expected, actual = judge_for(twin, bucket, case)
@@ -150,11 +154,20 @@ def _here(
                 send(Slipped(Suspect(other, case, lineage, verdict, judgement.realism, expected, actual)))
         return found
 
+    deadline = time.monotonic() + seconds
+    if start == spec.suspect.case:
+        comparison = spec.suspect.verdict.comparison
+        candidates = few_rows(start, spec.twin.facts.contract, comparison.index if comparison is not None else None)
+        few = next(filter(interesting, candidates), None)
+        if few is not None:
+            start = few
+            shown.add(few.digest)
+            send(Better(few))
     result = minimize(
         start,
         interesting,
         limit_executions=spec.minimize_executions,
-        deadline_seconds=seconds,
+        deadline_seconds=max(_LEAST_SECONDS, deadline - time.monotonic()),
         contract=spec.twin.facts.contract,
         on_better=lambda case: send(Better(case)),
     )

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fuzzparity.campaign.docket import Docket
 from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case, Lineage
+from fuzzparity.corpus.database import Corpus
 from fuzzparity.execution import TORCH, Execution, Status
 from fuzzparity.explain.records import Better, Examined, ExamineSpec, InvestigateSpec, Investigation, Slipped
-from fuzzparity.finding import Confirmation, Suspect, bucket_of
+from fuzzparity.finding import Confirmation, Stage, Suspect, bucket_of
 from fuzzparity.verdict import Grade, Kind, Realism, Verdict
+from fuzzparity.work.pool import Child, LoaderLost
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +61,18 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
         os.chdir(before)
 
 
+class Silent:
+    """Be told what a docket does."""
+
+    def status(self, status: object) -> None: ...
+
+    def started(self, facts: object, places: object, notes: tuple[str, ...]) -> None: ...
+
+    def finding(self, finding: object, *, is_new: bool) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
 def examine(prepared: Prepared, case: Case) -> Examined:
     """Judge one case in a process of its own."""
     assert prepared.twin is not None
@@ -67,11 +82,11 @@ def examine(prepared: Prepared, case: Case) -> Examined:
     return answer
 
 
-def investigate(prepared: Prepared, suspect: Suspect) -> tuple[Investigation, list[object]]:
+def investigate(prepared: Prepared, suspect: Suspect, executions: int = 600) -> tuple[Investigation, list[object]]:
     """Investigate a suspect; return the outcome and what was said on the way."""
     assert prepared.twin is not None
     said: list[object] = []
-    spec = InvestigateSpec(prepared.twin, suspect, minimize_executions=600, minimize_seconds=6.0)
+    spec = InvestigateSpec(prepared.twin, suspect, minimize_executions=executions, minimize_seconds=6.0)
     job = "fuzzparity.explain.investigate:investigate"
     answer = prepared.pool.run(job, spec, limits=prepared.limits, label="investigate", on_message=said.append)
     assert isinstance(answer, Investigation)
@@ -89,6 +104,41 @@ def test_a_difference_is_confirmed_before_it_is_minimized(prepared: Prepared):
     assert outcome.case.elements == 1
     assert outcome.verdict is not None
     assert bucket_of(suspect.bucket.build, outcome.case, outcome.verdict) == suspect.bucket
+
+
+def test_of_many_rows_the_one_that_differs_is_tried_first(prepared: Prepared):
+    values = np.ones((400, 4), np.float32)
+    values[300, 1] = 5.0
+    (suspect,) = examine(prepared, Case({"x": values})).suspects
+    outcome, _ = investigate(prepared, suspect, executions=1)
+    assert outcome.case.inputs["x"].tolist() == [[1.0, 5.0, 1.0, 1.0]]
+
+
+def test_small_cases_do_not_wait_for_huge_ones(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    huge = np.ones((400, 4), np.float32)
+    huge[300, 1] = 5.0
+    cases = [Case({"x": huge}), Case({"x": np.ones((1, 7), np.float32)})]
+    suspects = [suspect for case in cases for suspect in examine(prepared, case).suspects]
+    started: list[Suspect] = []
+    launch = prepared.pool.launch
+
+    def noted(job: str, arguments: tuple[InvestigateSpec], **rest: object) -> Child:
+        started.append(arguments[0].suspect)
+        return launch(job, arguments, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prepared.pool, "launch", noted)
+    with Corpus.open(tmp_path / "corpus.sqlite", create=True) as corpus:
+        assert prepared.twin is not None
+        docket = Docket(prepared, corpus, corpus.begin_campaign(prepared.facts, "test", 0), Silent(), lambda: 0.0)
+        for suspect in suspects:
+            docket.take(suspect)
+        docket.start(prepared.twin, most=2)
+        assert [one.case for one in started] == [cases[1], cases[0]]
+        while docket.running:
+            for event in prepared.pool.wait(0.1):
+                assert not isinstance(event, LoaderLost)
+                docket.handle(event)
+        assert {finding.stage for finding in docket.findings.values()} == {Stage.MINIMIZED}
 
 
 def test_a_death_is_minimized_to_what_still_kills(prepared: Prepared):

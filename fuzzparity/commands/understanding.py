@@ -7,7 +7,9 @@ The idea: one more job in a forked child, over sizes; a case that kills it is le
 from __future__ import annotations
 
 from fuzzparity.campaign.setup import Prepared
+from fuzzparity.case import Case
 from fuzzparity.explain.sizes import Sized, SizingSpec
+from fuzzparity.generate.seen import seen_lines
 from fuzzparity.generate.understood import Line, understood
 from fuzzparity.goals import goals_of
 from fuzzparity.oracle.proposals import DECLARED, Proposal
@@ -22,14 +24,25 @@ def understand(prepared: Prepared) -> tuple[Line, ...]:
     sized = _sized(prepared)
     prepared.notes += sized.one_sided
     prepared.notes += [f"guard gap: {goal.text}" for goal in goals_of(prepared.facts.build.notes)]
+    statistics = prepared.twin.statistics if prepared.twin is not None else None
     lines = understood(
         prepared.facts.contract,
         is_given=prepared.facts.build.origin == "given",
-        statistics=prepared.twin.statistics if prepared.twin is not None else None,
+        statistics=statistics,
         rules=sized.rules,
         has_valid=sized.has_valid,
+        seen=seen_lines(
+            prepared.facts.contract,
+            _seeds(prepared),
+            has_real_seeds=statistics is not None and statistics.has_real_seeds,
+        ),
     )
     return (*lines, *map(_output_line, prepared.proposals))
+
+
+def _seeds(prepared: Prepared) -> tuple[Case, ...]:
+    """Return the seeds that agree, and those that do not: what the data looks like does not depend on that."""
+    return (*prepared.seeds, *(suspect.case for suspect in prepared.suspects if suspect.lineage.origin == "seed"))
 
 
 def _output_line(one: Proposal) -> Line:

@@ -24,7 +24,7 @@ from fuzzparity.generate.mutators import mutators_for
 from fuzzparity.generate.pool import SEEDS, Entry, Pool
 from fuzzparity.generate.relations import Rule
 from fuzzparity.generate.rng import Rng
-from fuzzparity.generate.roles import related
+from fuzzparity.generate.roles import disorders, ordered, related
 from fuzzparity.generate.rows import Stack, stacker_for
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.sweep import Step, sweep
@@ -103,6 +103,7 @@ class Generator:
         self._mutators = mutators_for(self._scene)
         self._near = tuple(mutator for mutator in self._mutators if mutator.family == "near")
         self._breaks = list(breaking_steps(self._scene))
+        self._disorders = list(disorders(self._scene))
         self._plants = [(index, fill) for index, fills in enumerate(self._scene.nonfinite) for fill in fills]
         self._moves = Weighed(self._mutators)
         self._first_moves = Weighed(self._mutators)  # as they were before anything was learned
@@ -195,7 +196,7 @@ class Generator:
 
     def _label(self) -> str:
         draw = self._rng.unit()
-        if draw < CONTRACT_BREAKING_SHARE and self._breaks:
+        if draw < CONTRACT_BREAKING_SHARE and (self._breaks or self._disorders):
             return "breaking"
         if draw < CONTRACT_BREAKING_SHARE + NONFINITE_SHARE and self._plants:
             return "nonfinite"
@@ -297,7 +298,7 @@ class Generator:
                 moved = mutator.move(self._scene, draft, rng.pick(seeds).arrays, rng)
                 if moved is not None:
                     draft, names = moved, [*names, mutator.name]
-            settled = self._scene.settle(draft, keep_nonfinite=False)
+            settled = self._scene.settle(ordered(self._scene, draft), keep_nonfinite=False)
             made = None if settled is None else self._proposal(settled, (parent,), tuple(names), "recipe")
         return made if made is not None and self._is_inside(made) else self._seed_itself()
 
@@ -314,13 +315,16 @@ class Generator:
         if draft is None:
             return None
         if step.breaking:
-            return self._broken(draft, parent, step.names, "sweep")
-        settled = self._scene.settle(draft, keep_nonfinite=step.nonfinite)
+            return self._broken(draft, parent, step.names, "sweep", is_declared=not step.disorders)
+        settled = self._scene.settle(ordered(self._scene, draft), keep_nonfinite=step.nonfinite)
         return None if settled is None else self._proposal(settled, (parent,), step.names, "sweep")
 
-    def _broken(self, draft: list[Array], parent: Entry, names: tuple[str, ...], label: str) -> Proposal | None:
+    def _broken(
+        self, draft: list[Array], parent: Entry, names: tuple[str, ...], label: str, *, is_declared: bool = True
+    ) -> Proposal | None:
+        """Return a case that leaves the contract; None where a declared one turns out to be inside."""
         made = self._proposal(draft, (parent,), names, label)
-        if not breach(self._contract, made.case):
+        if is_declared and not breach(self._contract, made.case):
             return None
         return Proposal(made.case, made.lineage, label, contract_breaking=True, nonfinite=made.nonfinite)
 
@@ -329,9 +333,11 @@ class Generator:
     def _break(self) -> Proposal | None:
         for _ in range(8):  # many ways do not apply to every parent, and the share should hold
             parent = self._pool.choose(self._rng)
-            name, build = self._rng.pick(self._breaks)
+            place = self._rng.below(len(self._breaks) + len(self._disorders))
+            name, build = (self._breaks + self._disorders)[place]
             draft = build(parent.arrays)
-            made = None if draft is None else self._broken(draft, parent, (name,), "breaking")
+            is_declared = place < len(self._breaks)
+            made = None if draft is None else self._broken(draft, parent, (name,), "breaking", is_declared=is_declared)
             if made is not None and self._is_unseen(made):
                 return made
         return None

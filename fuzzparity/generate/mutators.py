@@ -18,6 +18,7 @@ from fuzzparity.generate.resizing import RESIZING
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.roles import ROLE_MOVES, roles_of
 from fuzzparity.generate.scene import Scene
+from fuzzparity.generate.texturing import texture_moves
 from fuzzparity.generate.thresholds import THRESHOLDS
 from fuzzparity.generate.values import Fill
 
@@ -217,7 +218,7 @@ def mutators_for(scene: Scene) -> tuple[Mutator, ...]:
     idle |= set() if scene.periods else {"resize to periods"}
     idle |= set() if len(scene.axes) > 1 else {"swap sizes", "stretch"}
     roles = roles_of(scene)
-    kept = [mutator for role, mutator in ROLE_MOVES if role in roles]
+    kept = [*(mutator for role, mutator in ROLE_MOVES if role in roles), *texture_moves(scene)]
     for mutator in MUTATORS:
         has_place = scene.axes if mutator.family == "shape" else scene.mutable
         has_dtype = not mutator.needs or families & set(mutator.needs)

@@ -5,6 +5,9 @@ The idea: what a user meets is what the seeds show, moved a little; faults found
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from fuzzparity.case import Array
@@ -14,19 +17,42 @@ from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.values import Fill
 
+_SNAPPING = 0.5  # share of near moves after which values are at the levels of the seeds, where those have few
+
+
+def _moved(scene: Scene, draft: Draft, index: int, values: Callable[[Array], Any], rng: Rng) -> Draft:
+    """Return a draft with an input's values moved as in `filled_with`, its zeros and padding, and often its ties, kept.
+
+    Sparse data stays sparse, and padding stays padding: moves of their own change them.
+    """
+    texture = scene.textures[index]
+    if texture.is_plain:
+        return filled_with(scene, draft, index, values)
+    snaps = rng.chance(_SNAPPING)
+    return filled_with(scene, draft, index, lambda x: texture.like(x, values(x), snaps))
+
+
+def _snapped(scene: Scene, draft: Draft, index: int, values: Callable[[Array], Any], rng: Rng) -> Draft:
+    """Return a draft with an input's values made anew, often at the levels of the seeds, where those have few."""
+    texture = scene.textures[index]
+    if not texture.has_ties or not rng.chance(_SNAPPING):
+        return filled_with(scene, draft, index, values)
+    return filled_with(scene, draft, index, lambda x: texture.snapped(np.asarray(values(x))))
+
 
 def _gain(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     index = float_input(scene, draft, rng)
     factor = rng.between(0.5, 1.08)
-    return None if index is None else filled_with(scene, draft, index, lambda x: x * x.dtype.type(factor))
+    return None if index is None else _moved(scene, draft, index, lambda x: x * x.dtype.type(factor), rng)
 
 
 def _offset(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     index = float_input(scene, draft, rng)
     if index is None:
         return None
-    shift = scene.domains[index].spread * rng.between(-0.05, 0.05)
-    return filled_with(scene, draft, index, lambda x: x + x.dtype.type(shift))
+    low, high, _ = _ends(scene, index, draft[index])
+    shift = (high - low) * rng.between(-0.05, 0.05)
+    return _moved(scene, draft, index, lambda x: x + np.asarray(shift).astype(x.dtype), rng)
 
 
 def _noise(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -35,7 +61,7 @@ def _noise(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     if index is None:
         return None
     level = max(scene.domains[index].spread, 1e-6) * rng.pick((1e-2, 1e-3, 1e-5))
-    return filled_with(scene, draft, index, lambda x: x + rng.normal(x.shape, x.dtype) * x.dtype.type(level))
+    return _moved(scene, draft, index, lambda x: x + rng.normal(x.shape, x.dtype) * x.dtype.type(level), rng)
 
 
 def _with_axis(scene: Scene, draft: Draft, rng: Rng) -> tuple[int, int] | None:
@@ -77,8 +103,12 @@ def _mix(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
         return None
     donor = scene.fitted(index, other[index], draft[index].shape)
     share = rng.unit()
-    return filled_with(
-        scene, draft, index, lambda x: x * x.dtype.type(share) + donor.astype(x.dtype) * x.dtype.type(1 - share)
+    if not scene.textures[index].is_plain and rng.chance(0.5):  # a mix of two sparse inputs has fewer zeros
+        return filled_with(
+            scene, draft, index, lambda x: np.where(rng.uniform(x.shape) < share, x, donor.astype(x.dtype))
+        )
+    return _moved(
+        scene, draft, index, lambda x: x * x.dtype.type(share) + donor.astype(x.dtype) * x.dtype.type(1 - share), rng
     )
 
 
@@ -87,22 +117,23 @@ def _channels(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | Non
     index = float_input(scene, draft, rng)
     if index is None or draft[index].ndim < 2:
         return None
-    axis = channel_axis(draft[index])
+    axis = scene.textures[index].axis
+    axis = channel_axis(draft[index]) if axis is None else axis
     axis = 1 if axis is None else axis
     shape = tuple(draft[index].shape[axis] if place == axis else 1 for place in range(draft[index].ndim))
     gain, shift = 0.4 + 0.8 * rng.uniform(shape, np.float64), rng.uniform(shape, np.float64) - 0.5
-    low, high = _ends(scene, index)
+    low, high, _ = _ends(scene, index, draft[index])
 
     def values(x: Array) -> Array:
         return np.asarray(np.clip(x * gain + shift * (high - low) * rng.pick((0.1, 0.5, 1.0)), low, high))
 
-    return filled_with(scene, draft, index, values)
+    return _moved(scene, draft, index, values, rng)
 
 
-def _ends(scene: Scene, index: int) -> tuple[float, float]:
-    """Return between which values an input is near the seeds."""
+def _ends(scene: Scene, index: int, array: Array) -> tuple[Any, Any, Any]:
+    """Return the ends and the mean of the seeds' values: by channel, to broadcast over an array, or of the input."""
     domain = scene.domains[index]
-    return domain.seed_low, domain.seed_low + domain.spread
+    return scene.textures[index].ends(array) or (domain.seed_low, domain.seed_low + domain.spread, domain.mean)
 
 
 def _contrast(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -111,8 +142,9 @@ def _contrast(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | Non
     if index is None:
         return None
     factor = rng.pick((0.05, 0.3, 2.0, 4.0, 30.0))
-    low, high = _ends(scene, index)
-    return filled_with(scene, draft, index, lambda x: np.clip(x.mean() + (x - x.mean()) * factor, low, high))
+    low, high, mean = _ends(scene, index, draft[index])
+    centre = draft[index].astype(np.float64).mean() if np.ndim(mean) == 0 else mean
+    return _moved(scene, draft, index, lambda x: np.clip(centre + (x - centre) * factor, low, high), rng)
 
 
 def _steps(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -120,9 +152,9 @@ def _steps(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     index = float_input(scene, draft, rng)
     if index is None or not scene.domains[index].spread:
         return None
-    low, high = _ends(scene, index)
-    step = (high - low) / rng.pick((1, 3, 15, 255, 65535))
-    return filled_with(scene, draft, index, lambda x: np.clip(np.round((x - low) / step) * step + low, low, high))
+    low, high, _ = _ends(scene, index, draft[index])
+    step = np.maximum(high - low, 1e-30) / rng.pick((1, 3, 15, 255, 65535))
+    return _moved(scene, draft, index, lambda x: np.clip(np.round((x - low) / step) * step + low, low, high), rng)
 
 
 def _resample(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -143,7 +175,7 @@ def _resample(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | Non
         one, two = np.take(x, low, axis), np.take(x, np.minimum(low + 1, length - 1), axis)
         return np.asarray(one + (two - one) * part)
 
-    return filled_with(scene, draft, index, values)
+    return _snapped(scene, draft, index, values, rng)
 
 
 def _blank(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -151,11 +183,10 @@ def _blank(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     index = float_input(scene, draft, rng)
     if index is None:
         return None
-    low, high = _ends(scene, index)
-    level = rng.pick((0.0, low, high, scene.domains[index].mean))
+    level = np.broadcast_to(rng.pick((0.0, *_ends(scene, index, draft[index]))), draft[index].shape)
     array = draft[index].copy()
     region = region_of(array.shape, rng)
-    array[region] = scene.fill(index, array[region], Fill("", lambda x: np.full_like(x, level)))
+    array[region] = scene.fill(index, array[region], Fill("", lambda x: level[region].astype(x.dtype)))
     return exchange(draft, index, array)
 
 

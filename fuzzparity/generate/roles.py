@@ -7,19 +7,21 @@ tried there, but a fault of these kinds needs the structure, which chance does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from fuzzparity.case import Array
 from fuzzparity.contract import Role
 from fuzzparity.generate.dtypes import cast
+from fuzzparity.generate.links import SORTED
 from fuzzparity.generate.moves import Draft, Mutator, exchange
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 
+Build = Callable[[Draft], Draft | None]
 _MOST_SPECIAL = 16
-_UNRELATED_SHARE = 0.25
+_UNRELATED_SHARE = 0.25  # of cases whose lengths are left as drawn
 _PATTERNS = ("right", "left", "both", "holes", "middle", "one row", "one element", "alone")
 
 
@@ -136,16 +138,60 @@ def _tokens(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
 
 
 def related(scene: Scene, draft: Draft, rng: Rng) -> Draft:
-    """Return a draft whose lengths and offsets are, most of the time, within the size that they count along."""
+    """Return a draft whose offsets are in order, and lengths most of the time within the size that they count along."""
     for index in scene.counting:
         array = draft[index]
-        if not array.size or rng.chance(_UNRELATED_SHARE):
+        if not array.size or scene.role(index) is Role.OFFSETS or rng.chance(_UNRELATED_SHARE):
             continue
         size = scene.counted(index, draft)
         if int(array.min()) < 0 or int(array.max()) > size:
-            array = np.clip(array, 0, size)
-            draft = exchange(draft, index, np.sort(array) if scene.role(index) is Role.OFFSETS else array)
+            draft = exchange(draft, index, np.clip(array, 0, size))
+    return ordered(scene, draft)
+
+
+def ordered(scene: Scene, draft: Draft) -> Draft:
+    """Return a draft whose offsets ascend and stay within the size that they count along.
+
+    Offsets begin with 0 where those of all seeds do.
+    """
+    from_zero = {link.index for link in scene.links if link.kind == SORTED}
+    for index in scene.counting:
+        array = draft[index]
+        if scene.role(index) is not Role.OFFSETS or not array.size or index not in from_zero:
+            continue
+        flat = np.sort(np.clip(array.reshape(-1), 0, scene.counted(index, draft)))
+        flat[0] = 0
+        if not np.array_equal(flat, array.reshape(-1)):
+            draft = exchange(draft, index, flat.reshape(array.shape).astype(array.dtype))
     return draft
+
+
+def disorders(scene: Scene) -> Iterator[tuple[str, Build]]:
+    """Yield the ways to break the order of offsets, which holds in all seeds: name and build."""
+    for link in scene.links:
+        if link.kind == SORTED and link.index in scene.counting and link.index in scene.mutable:
+            name = scene.names[link.index]
+            yield f"{name} out of order", _disordered(scene, link.index, "swapped")
+            yield f"{name} in reverse", _disordered(scene, link.index, "reversed")
+            yield f"{name} past the size", _disordered(scene, link.index, "past")
+            yield f"{name} not from 0", _disordered(scene, link.index, "late")
+
+
+def _disordered(scene: Scene, index: int, how: str) -> Build:
+    def build(arrays: Draft) -> Draft | None:
+        flat, size = arrays[index].reshape(-1).copy(), scene.counted(index, arrays)
+        if how == "past":
+            flat[-1:] = size + 1
+        elif how == "late":
+            flat[:1] = min(1, size)
+        elif how == "reversed":
+            flat = flat[::-1].copy()
+        else:
+            flat[1:3] = flat[1:3][::-1].copy()
+        is_same = np.array_equal(flat, arrays[index].reshape(-1))
+        return None if is_same else exchange(arrays, index, flat.reshape(arrays[index].shape))
+
+    return build
 
 
 def special_tokens(scene: Scene, index: int) -> Array:

@@ -40,6 +40,7 @@ class Block:
     values: Array
     others: Array  # rows to cross these with
     shape: tuple[int, ...]
+    is_leading: bool = False  # rows lie along the first axis: with them in front the shape is the input's
 
     @property
     def domain(self) -> Domain:
@@ -59,6 +60,7 @@ class RowMove:
     weight: float
     move: Move
     is_near: bool = False
+    keeps: bool = False  # zeros, padding and, at times, ties stay where the seeds have them
 
 
 def chosen(values: tuple[float, ...] | Array, shape: tuple[int, ...], rng: Rng, dtype: Any) -> Array:
@@ -114,8 +116,13 @@ def _gain(block: Block, rng: Rng) -> Any:
 
 
 def _offset(block: Block, rng: Rng) -> Any:
-    shift = (rng.uniform((len(block.values), 1), block.values.dtype) - 0.5) * 0.1
-    return block.values + shift * block.values.dtype.type(block.domain.spread)
+    """Shift each row by up to a twentieth of the seeds' span, that of each channel where there are channels."""
+    x, spread = block.values, np.asarray(block.domain.spread)
+    shift = (rng.uniform((len(x), 1), x.dtype) - 0.5) * 0.1
+    ends = block.scene.textures[block.index].ends(x.reshape(len(x), *block.shape)) if block.is_leading else None
+    if ends is not None:
+        spread = np.broadcast_to(ends[1] - ends[0], (1, *block.shape)).reshape(1, -1)
+    return x + shift * spread.astype(x.dtype)
 
 
 def _noise(block: Block, rng: Rng) -> Any:
@@ -281,11 +288,11 @@ _FLOAT = frozenset({"float", "complex"})
 _NUMBER = frozenset({"float", "int", "complex"})
 _ANY = frozenset({"float", "int", "complex", "bool"})
 ROW_MOVES = (
-    RowMove("row gain", _FLOAT, 0.7, _gain, is_near=True),
-    RowMove("row offset", _FLOAT, 0.7, _offset, is_near=True),
-    RowMove("row noise", _FLOAT, 1.0, _noise, is_near=True),
-    RowMove("row last digits", _FLOAT, 0.5, _last_digits, is_near=True),
-    RowMove("row mix", _FLOAT, 0.7, _mix, is_near=True),
+    RowMove("row gain", _FLOAT, 0.7, _gain, is_near=True, keeps=True),
+    RowMove("row offset", _FLOAT, 0.7, _offset, is_near=True, keeps=True),
+    RowMove("row noise", _FLOAT, 1.0, _noise, is_near=True, keeps=True),
+    RowMove("row last digits", _FLOAT, 0.5, _last_digits, is_near=True, keeps=True),
+    RowMove("row mix", _FLOAT, 0.7, _mix, is_near=True, keeps=True),
     RowMove("row roll", _ANY, 0.3, _rolled, is_near=True),
     RowMove("row shuffle", _ANY, 0.4, _shuffled, is_near=True),
     RowMove("row cross", _ANY, 1.0, _crossed, is_near=True),

@@ -15,7 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from fuzzparity.case import Array, Case, Lineage
-from fuzzparity.contract import Contract
+from fuzzparity.contract import Contract, Role
 from fuzzparity.generate.bandit import Arms, weights_of
 from fuzzparity.generate.contract import Valid, breach
 from fuzzparity.generate.pool import SEEDS, Entry, Pool
@@ -31,6 +31,7 @@ _BASES = 3  # parents whose rows a stack starts from; the first one's sizes are 
 _NEAR_SHARE = 0.2
 _NONFINITE_SHARE = 0.15
 _FULL_SHARE = 0.75  # of stacks with as many rows as they may have; other counts meet the tails of kernels
+_SNAPPING = 0.5  # share of near moves after which values are at the levels of the seeds
 _ASKED_ROWS = 32  # of a stack where the target's own `valid` is asked about each
 
 
@@ -78,6 +79,8 @@ def why_not(contract: Contract) -> str:
     for item in contract.inputs:
         if sum(dim.symbol == contract.batch for dim in item.dims) > 1:
             return f"input {item.name} has {contract.batch} on two axes"
+        if item.role is Role.OFFSETS and any(dim.symbol == contract.batch for dim in item.dims):
+            return f"the offsets {item.name} are in order"
         if item.index_symbol == contract.batch:
             return f"the values of input {item.name} point at rows"
     for one in contract.derived:
@@ -235,16 +238,25 @@ class RowMaker:
                     continue
                 move = moves[min(int(np.searchsorted(weights, rng.unit() * weights[-1], "right")), len(moves) - 1)]
                 values = self._scene.domains[index].traits.working
-                block = Block(
-                    self._scene, index, blocks[index][part], others[index][part], self._row_shape(first, index)
-                )
-                blocks[index][part] = np.asarray(move.move(block, rng)).astype(values, copy=False)
+                shape, is_leading = self._row_shape(first, index), self.places[index] == 0
+                block = Block(self._scene, index, blocks[index][part], others[index][part], shape, is_leading)
+                moved = np.asarray(move.move(block, rng)).astype(values, copy=False)
+                blocks[index][part] = self._like(block, moved, rng) if move.keeps else moved
                 names.append(move.name)
                 self.arms.tried(move.name, 1.0 / count)
             if label == "nonfinite":
                 names.append(self._plant(first, blocks, others, part, rng))
             groups.append(Group(part.start, part.stop, tuple(names)))
         return tuple(groups)
+
+    def _like(self, block: Block, moved: Array, rng: Rng) -> Array:
+        """Return moved rows with what the seeds' texture keeps: zeros, padding, and often ties."""
+        texture = self._scene.textures[block.index]
+        if texture.is_plain or not block.is_leading:
+            return moved
+        shape = (len(moved), *block.shape)
+        like = texture.like(block.values.reshape(shape), moved.reshape(shape), rng.chance(_SNAPPING))
+        return like.reshape(moved.shape).astype(moved.dtype, copy=False)
 
     def _row_shape(self, first: Sequence[Array], index: int) -> tuple[int, ...]:
         place = self.places[index]

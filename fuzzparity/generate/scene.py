@@ -15,15 +15,17 @@ from fuzzparity.contract import Contract, Role
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.domain import Domain, confine, domain_of, index_range, units_of
 from fuzzparity.generate.dtypes import cast
+from fuzzparity.generate.links import links_of
 from fuzzparity.generate.relations import SizeRelations
 from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
+from fuzzparity.generate.texture import texture_of
 from fuzzparity.generate.values import Fill, classics, nonfinite_classics
 
 _FEW_REFUSALS = 2  # of one size, none accepted, before it is tried less
 
 
 class Scene:
-    """Hold contract, domains, axes, menus of sizes and fills, and what both sides refuse.
+    """Hold contract, domains, textures and links of the seeds, axes, menus of sizes and fills, and what sides refuse.
 
     `axes` are those that may change: an axis that an opaque input has stays as in the parent, in every input, and a
     derived one follows from another.
@@ -39,6 +41,10 @@ class Scene:
         self.domains: list[Domain] = [
             domain_of(item, contract, [draft[index] for draft in drafts]) for index, item in enumerate(contract.inputs)
         ]
+        self.textures = tuple(
+            texture_of(item, [draft[index] for draft in drafts]) for index, item in enumerate(contract.inputs)
+        )
+        self.links = links_of(contract, drafts, self.textures)
         self._counted = self._counting()
         self.opaque = frozenset(index for index, item in enumerate(contract.inputs) if item.is_opaque)
         self._all_axes = axes_of(contract)

@@ -14,7 +14,7 @@ from fuzzparity.case import Array
 from fuzzparity.generate.breaking import breaking_steps
 from fuzzparity.generate.dtypes import filled
 from fuzzparity.generate.resizing import swapped
-from fuzzparity.generate.roles import role_steps, written
+from fuzzparity.generate.roles import disorders, role_steps, written
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import Axis
 from fuzzparity.generate.values import Fill
@@ -45,6 +45,7 @@ class Step:
     build: Build
     breaking: bool = False
     nonfinite: bool = False
+    disorders: bool = False  # it breaks what holds in all seeds, and no declared contract
 
 
 def sweep(scene: Scene) -> Iterator[Step]:
@@ -89,7 +90,9 @@ def _every(steps: Iterator[Step], rarity: int) -> Iterator[Step | None]:
 def breaking_steps_of(scene: Scene) -> Iterator[Step]:
     """Return one step for each way to leave the contract."""
     for name, build in breaking_steps(scene):
-        yield Step((name,), build, breaking=True, nonfinite=False)
+        yield Step((name,), build, breaking=True)
+    for name, build in disorders(scene):
+        yield Step((name,), build, breaking=True, disorders=True)
 
 
 def _single_shapes(scene: Scene) -> Iterator[Step]:

@@ -36,8 +36,12 @@ def understood(
     statistics: SeedStatistics | None = None,
     rules: Sequence[Rule] = (),
     has_valid: bool = False,
+    seen: Sequence[Line] = (),
 ) -> tuple[Line, ...]:
-    """Return the contract in words; `is_given`: the ONNX model came with the target, no exporter chose its dims."""
+    """Return the contract in words; `is_given`: the ONNX model came with the target, no exporter chose its dims.
+
+    `seen`: what the seeds show, an input's lines with its name and a space in front of one word.
+    """
     lines: list[Line] = []
     derived = {one.symbol: one for one in contract.derived}
     for item in contract.inputs:
@@ -52,7 +56,9 @@ def understood(
         lines += (_hint_line(hint) for hint in contract.hints if hint.input == item.name and not _is_said(hint, item))
         if statistics is not None:
             lines += _realism_lines(item, statistics)
+        lines += (line for line in seen if _is_of(line, item))
     lines += _equalities(contract)
+    lines += (line for line in seen if not any(_is_of(line, item) for item in contract.inputs))
     lines += rule_lines(contract, rules)
     if contract.batch:
         says = f"independent along {contract.batch}: run many at once where that is proven"
@@ -60,6 +66,11 @@ def understood(
     if has_valid:
         lines.append(Line("all inputs", "valid() accepts them", "declared", "declared by you", "valid="))
     return tuple(lines)
+
+
+def _is_of(line: Line, item: InputContract) -> bool:
+    """Tell whether a line is about one input alone."""
+    return line.subject.rpartition(" ")[0] == item.name
 
 
 def rule_lines(contract: Contract, rules: Sequence[Rule]) -> Iterator[Line]:

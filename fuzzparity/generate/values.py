@@ -168,9 +168,12 @@ def _outliers(block: int) -> Callable[[Array], Array]:
         if x.size == 0:
             return x
         varied = x * _cycled(x, (0.31, 0.73, -0.17, 1.1, -0.59))  # a block of +-1 alone has nothing small to lose
-        factor = np.ones(x.shape[-1] if x.ndim else 1, x.dtype)
-        factor[::block] = 1000.0
-        return varied * (factor if x.ndim else factor[0])
+        if not x.ndim:
+            return np.asarray(varied * 1000)
+        head = varied[..., ::block]
+        usual = np.abs(varied).mean(axis=-1, keepdims=True)  # what happens to be small there is none yet
+        varied[..., ::block] = np.where(np.abs(head) < usual, np.where(head < 0, -usual, usual), head) * 1000
+        return np.asarray(varied)
 
     return apply
 

@@ -67,7 +67,7 @@ def test_menus_only_hold_admitted_sizes(low: int, width: int | None, step: int, 
     axis = axes_of(contract)[0]
     menu = size_menu(axis, sizes, (2.3,), [low])
     assert all(axis.admits(size) for size in menu)
-    assert len(set(menu)) == len(menu) <= 96
+    assert len(set(menu)) == len(menu) <= 128
     if high is None or high // step * step >= low:
         assert menu
 

@@ -64,6 +64,20 @@ def _noise(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     return _moved(scene, draft, index, lambda x: x + rng.normal(x.shape, x.dtype) * x.dtype.type(level), rng)
 
 
+def _last_digits(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
+    """Move values to floats next to them, one or two away: all of them, or a few."""
+    index = float_input(scene, draft, rng)
+    if index is None:
+        return None
+    eps, share = scene.domains[index].traits.eps, rng.pick((0.05, 0.5, 1.0))
+
+    def values(x: Array) -> Array:
+        steps = rng.integers(-2, 2, x.shape) * (rng.uniform(x.shape) < share)
+        return np.asarray(x * (1 + steps.astype(x.dtype) * x.dtype.type(max(eps, float(np.finfo(x.dtype).eps)))))
+
+    return _moved(scene, draft, index, values, rng)
+
+
 def _with_axis(scene: Scene, draft: Draft, rng: Rng) -> tuple[int, int] | None:
     places = [i for i in scene.mutable if draft[i].size > 1]
     index = rng.pick(places) if places else None
@@ -194,6 +208,7 @@ NEARBY = (
     Mutator("gain", "near", 0.7, _gain, ("float",)),
     Mutator("offset", "near", 0.7, _offset, ("float",)),
     Mutator("noise", "near", 0.7, _noise, ("float",)),
+    Mutator("last digits", "near", 0.4, _last_digits, ("float",)),
     Mutator("roll", "near", 0.5, _roll),
     Mutator("flip", "near", 0.5, _flip),
     Mutator("repeat rows", "near", 0.5, _repeat_rows),

@@ -18,6 +18,8 @@ from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 
 _CLOSENESS = 7.0  # decades: how near to a constant, relative to it
+_ANYWHERE = 0.35  # share of rows of halves within the reach of a byte, in place of an edge
+_REACH = 256
 _EDGES = np.array([0.0, 0.0, 0.0, 127.0, -128.0, 255.0])  # multiples around which a quantizer saturates, and zero
 
 
@@ -72,13 +74,19 @@ def reaching(rows: Array, constants: Sequence[float], rng: Rng) -> Array:
 
 
 def multiples(shape: tuple[int, int], units: Sequence[float], rng: Rng) -> Array:
-    """Draw rows of multiples and half multiples of a unit each, around zero or where a quantizer saturates."""
+    """Draw rows of multiples and half multiples of a unit each, around zero or where a quantizer saturates.
+
+    Its zero point is not known here: some rows hold halves from all over a byte's reach.
+    """
     rows = shape[0]
-    which = rng.numpy.random((2, rows, 1))
+    which = rng.numpy.random((3, rows, 1))
     unit = np.asarray(units, np.float64)[(which[0] * len(units)).astype(np.int64)]
-    centre = _EDGES[(which[1] * len(_EDGES)).astype(np.int64)]
-    halves = rng.numpy.integers(-9, 10, shape) / 2.0
-    return np.asarray(unit * (centre + halves))
+    edge = _EDGES[(which[1] * len(_EDGES)).astype(np.int64)]
+    halves = edge + rng.numpy.integers(-9, 10, shape) / 2.0
+    anywhere = which[2] < _ANYWHERE
+    if anywhere.any():
+        halves = np.where(anywhere, rng.numpy.integers(-2 * _REACH, 2 * _REACH, shape) / 2.0, halves)
+    return np.asarray(unit * halves)
 
 
 def _in_rows(array: Array, rng: Rng) -> Array:

@@ -205,13 +205,20 @@ class _Trial:
         """Run the seeds as one sequence, note how far the sides drift apart, and judge every single step."""
         told = 0
 
-        def look(case: Case, expected: Execution, actual: Execution) -> None:
+        def look(case: Case, expected: Execution, actual: Execution) -> bool:
             nonlocal told
-            if told < _STEPS_JUDGED and self._twin.screen(case, expected, actual).is_suspicious:
+            if not self._twin.screen(case, expected, actual).is_suspicious:
+                return False
+            if told < _STEPS_JUDGED:
                 told += 1
                 self._judge(case, Lineage(mutators=carrying.mutators), expected, actual)
+            return True
 
-        found = drift(carrying, self._twin, seeds, look, self.slowest_seconds, deadly=deadly)
+        def kind_of(case: Case, expected: Execution, actual: Execution) -> str:
+            screening = self._twin.screen(case, expected, actual)
+            return screening.kind.value if screening.is_suspicious else ""
+
+        found = drift(carrying, self._twin, seeds, look, deadly=deadly, kind_of=kind_of)
         self.notes.append(found.note)
 
     def _judge(self, case: Case, lineage: Lineage, expected: Execution, actual: Execution) -> Judgement | None:

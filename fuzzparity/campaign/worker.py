@@ -28,6 +28,7 @@ from fuzzparity.campaign.records import (
     Ready,
     WorkerSpec,
 )
+from fuzzparity.campaign.relating import Relating
 from fuzzparity.campaign.seen import Seen
 from fuzzparity.campaign.sequences import Sequences, carrying_of
 from fuzzparity.campaign.stacking import Counters, Mark, Stacking, Stepped
@@ -99,7 +100,11 @@ class Worker:
             of_rows=bool(target.metrics),
         )
         self._stacking = Stacking(twin, self._generator, self._seen, context.send)
-        self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds) if spec.may_stack else ""
+        self._relating = Relating(twin, self._generator, seeds, target.valid, context.send)
+        self.note = ""
+        if spec.may_stack:
+            self.note = self._stacking.prove(spec.rng_seed, context.limits.run_seconds)
+            self._relating.prove(spec.rng_seed)
 
     @property
     def generator(self) -> Generator:
@@ -119,7 +124,6 @@ class Worker:
         self._caution.heed(lease.perils)
         self._caution.left_out()  # those of the lease before are in its count
         self._generator.begin(lease.number, sweep_from=lease.sweep_from, sequence=lease.first_sequence)
-        self._sequences.begin()
         return Turns(self, lease, is_timed=not self._spec.is_deterministic)
 
     def turn(self, counters: Counters, propose: Callable[[], Proposal]) -> None:
@@ -158,11 +162,15 @@ class Worker:
         )
 
     def _turn(self, counters: Counters, propose: Callable[[], Proposal]) -> None:
-        """Make one execution: the next step of a sequence, what a stack left, a stack, or the case proposed."""
-        if self._sequences.has_next:
+        """Make one execution: a step of a sequence, a case run otherwise, what a stack left, a stack, or a new case."""
+        if self._sequences.is_due():
             proposal = self._sequences.take(self._generator)
             counters.inputs += self._seen.add_case(proposal.case)
             self._step(proposal, counters, relative=proposal.lineage.sequence % _RELATIVE_EVERY == 0)
+        elif self._relating.has_next:
+            proposal = self._relating.take()
+            counters.inputs += self._stacking.count(proposal)
+            self._step(proposal, counters, relative=True)
         elif self._boundaries.has_next:
             proposal = self._boundaries.take(self._generator)
             if self._is_avoided(proposal.case):
@@ -230,6 +238,7 @@ class Worker:
         if kept:
             self._keep(proposal, signals, judgement)
         self._sequences.note(proposal, expected, actual)
+        self._relating.note(proposal, expected, actual, is_suspicious=screening.is_suspicious)
         self._boundaries.note(proposal, expected, actual, is_suspicious=screening.is_suspicious)
         return Stepped(screening.is_suspicious, look_alike.findings if look_alike is not None else ())
 

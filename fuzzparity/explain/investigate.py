@@ -25,6 +25,7 @@ from fuzzparity.explain.records import (
     Investigation,
     Pairing,
 )
+from fuzzparity.explain.relating import told_by_relations
 from fuzzparity.explain.repeats import last_beside
 from fuzzparity.finding import VALUE_KINDS, Confirmation, Suspect
 from fuzzparity.oracle.looks import looks_like
@@ -49,6 +50,7 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
         context, spec.twin, found.case, found.verdict, found.expected, found.actual, seconds=spec.blame_seconds
     )
     verdict = _blamed_as_met(context, spec, confirmation, found.case, verdict)
+    verdict = told_by_relations(context, spec.twin, found.case, verdict, seconds=spec.blame_seconds)
     verdict = replace(verdict, looks_like=_looks(spec, verdict, confirmation))
     if verdict.kind in VALUE_KINDS and not found.case.is_finite:
         verdict = replace(verdict, is_also_finite=is_also_finite(context, spec.twin, found.case, verdict))

@@ -12,21 +12,23 @@ import dis
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CodeType
+from typing import Protocol
 
 from fuzzparity.sides.own_code import functions_in
 
 Span = tuple[int, int, int, int]  # first line, first column, last line, last column
 _FIXED_CALLS = frozenset({"isinstance", "issubclass", "hasattr", "callable", "is_tensor"})
-_CONDITIONAL = tuple(name for name in dis.opmap if "JUMP" in name and "_IF_" in name)
+_CONDITIONAL = frozenset(name for name in dis.opmap if "JUMP" in name and "_IF_" in name)
+_IDLE = frozenset({"POP_TOP", "COPY", "SWAP", "NOP", "NOT_TAKEN", "TO_BOOL", "EXTENDED_ARG", "CACHE"})  # decide nothing
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Hold one `if`, `while`, `for` or conditional expression.
+    """Hold one `if`, `while`, `for`, conditional expression, or `and` or `or` of an expression.
 
     `line` to `last_line`: where it is decided. `first`, `final`: lines of what runs where it holds. `other`: the line
     at which the code goes on where it does not, None where that is no line of its own block. `test`, `body`: the
@@ -42,6 +44,7 @@ class Condition:
     body: Span
     is_for: bool = False
     is_loop: bool = False
+    is_or: bool = False  # what stands for the body is then run where the test does not hold
 
     @property
     def has_own_lines(self) -> bool:
@@ -49,27 +52,99 @@ class Condition:
         return self.first > self.last_line
 
 
-@dataclass(frozen=True, slots=True)
 class Watched:
-    """Hold the conditions of one code object: by line, and by jump where lines cannot tell.
+    """Hold the conditions of one code object. `by_line`: those that the line which runs next tells.
 
-    `jumps`: by offset; `odd_lines`: those on which the jumps stand.
+    `jumps`: all of them by the offsets of their jumps, `odd_jumps` those that no line tells, on `odd_lines`.
     """
 
-    by_line: dict[int, Condition]
-    jumps: dict[int, Condition] = field(default_factory=dict)
-    positions: tuple[Span | None, ...] = ()
-    odd_lines: frozenset[int] = frozenset()
+    def __init__(self, code: CodeType, found: Sequence[Condition]) -> None:
+        """Find the jumps of the conditions of a code object."""
+        self.by_line = {line: one for one in found if one.has_own_lines for line in range(one.line, one.last_line + 1)}
+        self.has_loops = any(one.is_for for one in found)
+        self.jumps: dict[int, Condition] = {}
+        self._steps = list(dis.get_instructions(code))
+        self._index = {step.offset: place for place, step in enumerate(self._steps)}
+        spans = [_span(*place) for place in code.co_positions()]
+        self._spans = [spans[step.offset // 2] for step in self._steps]
+        self._arms: dict[tuple[int, int], int | None] = {}
+        for place, step in enumerate(self._steps):
+            condition = self._condition_of(place, found)
+            if condition is not None:
+                self.jumps[step.offset] = condition
+        self.odd_jumps = {offset: one for offset, one in self.jumps.items() if not one.has_own_lines}
+        odd = [one for one in found if not one.has_own_lines]
+        self.odd_lines = frozenset(line for one in odd for line in range(one.line, one.last_line + 1))
 
     def arm(self, jump: int, arrival: int) -> int | None:
         """Return 1 or 0 for a jump at one offset that arrives at another, None where the condition goes on."""
-        at = self.positions[arrival // 2] if arrival // 2 < len(self.positions) else None
-        condition = self.jumps[jump]
-        if at is None:
-            return 0
-        if _is_in(at, condition.body):
-            return 1
-        return None if _is_in(at, condition.test) else 0
+        key = jump, arrival
+        if key not in self._arms:
+            condition = self.jumps[jump]
+            arm = self._round(jump, arrival) if condition.is_for else self._way(condition, arrival)
+            self._arms[key] = 1 - arm if condition.is_or and arm is not None else arm
+        return self._arms[key]
+
+    def _condition_of(self, place: int, found: Sequence[Condition]) -> Condition | None:
+        """Return the condition that an instruction decides, the innermost."""
+        step, span = self._steps[place], self._spans[place]
+        if step.opname == "FOR_ITER":
+            return next((one for one in found if one.is_for and _iterates(span, one)), None)
+        if step.opname not in _CONDITIONAL:
+            return None
+        holding = [one for one in found if not one.is_for and self._tests(place, one)]
+        return min(holding, key=lambda one: (one.test[2] - one.test[0], -one.test[1], one.test[3]), default=None)
+
+    def _tests(self, place: int, condition: Condition) -> bool:
+        """Tell whether a conditional jump is one of a condition's own.
+
+        By the place of what is tested: that of the jump itself may be the whole statement's.
+        """
+        while place > 0 and self._steps[place - 1].opname in _IDLE:
+            place -= 1
+        span = self._spans[place - 1] if place else None
+        return span is not None and _is_in(span, condition.test)
+
+    def _round(self, jump: int, arrival: int) -> int:
+        """Return whether a loop goes on: its body lies before the place that it leaves to."""
+        return int(jump < arrival < int(self._steps[self._index[jump]].argval))
+
+    def _way(self, condition: Condition, arrival: int) -> int | None:
+        """Return the arm that an arrival belongs to; what has no place of its own leads on to something that has."""
+        place = self._index.get(arrival)
+        seen: set[int] = set()
+        while place is not None and place < len(self._steps) and place not in seen:
+            seen.add(place)
+            step, span = self._steps[place], self._spans[place]
+            if span is not None and _is_in(span, condition.body):
+                return 1
+            if step.opname in _CONDITIONAL and self._tests(place, condition):
+                return None
+            is_inside = span is None or _is_in(span, condition.test)
+            if not is_inside and step.opname not in _IDLE:
+                return 0
+            if step.opname.startswith(("RETURN", "RAISE", "RERAISE")):
+                return 0
+            is_jump = "JUMP" in step.opname and step.opname not in _CONDITIONAL
+            place = self._index.get(int(step.argval)) if is_jump else place + 1
+        return 0
+
+
+class Noting(Protocol):
+    """Take what is told of one run; `rank`: of the files whose code is followed (see `own_code.rank`)."""
+
+    @property
+    def rank(self) -> int:
+        """Return the rank."""
+
+    def look_at(self, code: CodeType) -> Watched | None:
+        """Return what to watch in a code object that runs; None for nothing."""
+
+    def note_branch(self, file: str, condition: Condition, outcome: int) -> int:
+        """Take the outcome of a condition, and return the one to go on with."""
+
+    def fail(self, why: str) -> None:
+        """Note that code could not be sent into an arm."""
 
 
 @functools.cache
@@ -79,24 +154,8 @@ def conditions_of(code: CodeType) -> Watched | None:
     if function is None:
         return None
     local = {*code.co_varnames, *code.co_cellvars, *code.co_freevars} - {"self", "cls"}
-    found = [one for one in _conditions(function, local)]
-    if not found:
-        return None
-    by_line = {line: one for one in found if one.has_own_lines for line in range(one.line, one.last_line + 1)}
-    odd = [one for one in found if not one.has_own_lines and not one.is_for]
-    if not odd:
-        return Watched(by_line)
-    positions = tuple(_span(*place) for place in code.co_positions())
-    jumps: dict[int, Condition] = {}
-    for before, instruction in itertools.pairwise(dis.get_instructions(code)):
-        place = positions[before.offset // 2]  # of what is tested: the jump itself may have that of the whole statement
-        if instruction.opname in _CONDITIONAL and place is not None:
-            holding = [one for one in found if not one.is_for and _is_in(place, one.test)]
-            inner = min(holding, key=lambda one: (one.test[2] - one.test[0], -one.test[1]), default=None)
-            if inner in odd:
-                jumps[instruction.offset] = inner
-    lines = {line for one in odd for line in range(one.line, one.last_line + 1)}
-    return Watched(by_line, jumps, positions, frozenset(lines))
+    found = list(_conditions(function, local))
+    return Watched(code, found) if found else None
 
 
 def compared_by(code: CodeType) -> frozenset[str]:
@@ -162,7 +221,7 @@ def _of_test(
     if not _is_fixed(test, local):
         other = statement.orelse[0].lineno if statement.orelse else following
         yield _condition(statement, test, statement.body, other)
-    yield from _in_expression(test, local)
+    yield from _in_expression(test, local, is_tested=True)
 
 
 def _condition(
@@ -181,15 +240,32 @@ def _condition(
     )
 
 
-def _in_expression(node: ast.AST, local: set[str]) -> Iterator[Condition]:
-    """Yield the conditional expressions of one expression."""
+def _in_expression(node: ast.AST, local: set[str], *, is_tested: bool = False) -> Iterator[Condition]:
+    """Yield the conditional expressions of one expression, and its `and` and `or`.
+
+    `is_tested`: it is a condition itself, whose own `and`, `or` and `not` are steps to its answer and none of theirs.
+    """
     if isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
         return
-    if isinstance(node, ast.IfExp) and not _is_fixed(node.test, local):
-        line, last = node.test.lineno, node.test.end_lineno or node.test.lineno
-        yield Condition(line, last, line, line, None, _place(node.test), _place(node.body))
+    if isinstance(node, ast.IfExp):
+        if not _is_fixed(node.test, local):
+            yield _expression(node.test, node.body)
+        yield from _in_expression(node.test, local, is_tested=True)
+        yield from _in_expression(node.body, local)
+        yield from _in_expression(node.orelse, local)
+        return
+    if isinstance(node, ast.BoolOp) and not is_tested:
+        for one, other in itertools.pairwise(node.values):
+            if not _is_fixed(one, local):
+                yield _expression(one, other, is_or=isinstance(node.op, ast.Or))
+    is_tested = is_tested and (isinstance(node, ast.BoolOp | ast.UnaryOp))
     for part in ast.iter_child_nodes(node):
-        yield from _in_expression(part, local)
+        yield from _in_expression(part, local, is_tested=is_tested)
+
+
+def _expression(test: ast.expr, body: ast.expr, *, is_or: bool = False) -> Condition:
+    line, last = test.lineno, test.end_lineno or test.lineno
+    return Condition(line, last, line, line, None, _place(test), _place(body), is_or=is_or)
 
 
 def _is_fixed(test: ast.AST, local: set[str]) -> bool:
@@ -213,6 +289,11 @@ def _span(line: int | None, end_line: int | None, column: int | None, end_column
     if line is None or end_line is None or column is None or end_column is None:
         return None
     return line, column, end_line, end_column
+
+
+def _iterates(span: Span | None, loop: Condition) -> bool:
+    """Tell whether a place is that of a loop's step: what it goes over, before Python 3.13 the whole statement."""
+    return span is not None and (span == loop.test or (span[0] == loop.line and _is_in(loop.test, span)))
 
 
 def _is_in(place: Span, around: Span) -> bool:

@@ -1,8 +1,8 @@
 """Deciding: what a module decides in Python while it runs: its own branches, and what it reads out of tensors.
 
-The idea: for the time of one call, the few methods by which a tensor becomes a Python value are wrapped, and the trace
-function of the interpreter follows the lines of those functions that have a condition. A module without either is
-found out in its first runs, and from then on its recorder costs nothing.
+The idea: for the time of one call, the few methods by which a tensor becomes a Python value are wrapped, and the
+interpreter tells which way the conditions of the module's own functions went, by their branches or by the lines that
+they run. A module without either is found out in its first runs, and from then on its recorder costs nothing.
 
 The same hooks can send the code the other way: `forced` gives the arms to take, so that the module computes what a
 program does in which those arms were burnt.
@@ -30,7 +30,9 @@ from fuzzparity.decisions import (
     bucketed,
 )
 from fuzzparity.sides.conditions import Condition, Watched, compared_by, conditions_of
+from fuzzparity.sides.monitoring import Interpreter, Monitoring, monitoring_of
 from fuzzparity.sides.own_code import rank, relative
+from fuzzparity.sides.tracing import Follower, Tracing
 
 _CONVERSIONS = ("__bool__", "item", "__int__", "__float__", "__index__", "tolist")
 _COMPARISONS = ("__gt__", "__lt__", "__ge__", "__le__")
@@ -56,14 +58,15 @@ class Recorder:
         """Find out whose files are the module's own; `folder`: the target's, from which sources are named."""
         self.path: tuple[Decision, ...] = ()
         self.places: dict[str, tuple[str, int]] = {}  # source -> file and line
-        self._rank = _own_rank(module)
+        self.rank = _own_rank(module)
         self._folder = folder
         self._codes: dict[CodeType, Watched | None] = {}
-        self._by_id: dict[int, Watched | None] = {}  # of the same: a code object's own hash reads all of its bytecode
-        self._on_call = self._call_follower()
+        self._lines = Tracing(self)
+        self._following: Tracing | Monitoring = monitoring_of(self) or self._lines
         self._looks = 0
         self._names: set[str] = {*_CONVERSIONS, *_COMPARISONS}
-        self._is_tracing = True
+        self._is_following = True
+        self._at_work: Tracing | Monitoring | None = None
         self._found: list[Decision] = []
         self._times: dict[str, int] = {}
         self._compared: dict[int, tuple[Any, Any, Any]] = {}
@@ -76,7 +79,7 @@ class Recorder:
     @property
     def is_idle(self) -> bool:
         """Tell whether the module was seen to decide nothing in Python."""
-        return self._looks >= _LOOKS and not self._names and not self._is_tracing
+        return self._looks >= _LOOKS and not self._names and not self._is_following
 
     def call(
         self,
@@ -104,12 +107,14 @@ class Recorder:
         if self._looks < _LOOKS:
             _HOOKS.install(self._names)
         _HOOKS.recorder = self
-        if self._is_tracing and sys.gettrace() is None:  # a debugger's or a coverage tool's stays
-            sys.settrace(self._on_call)
+        if self._is_following:
+            self._at_work = self._following if forced is None else self._lines  # only those can be sent elsewhere
+            self._at_work.begin()
 
     def _end(self) -> None:
-        if self._is_tracing and sys.gettrace() is self._on_call:
-            sys.settrace(None)
+        if self._at_work is not None:
+            self._at_work.end()
+            self._at_work = None
         _HOOKS.recorder = None
         self._compared.clear()
         self._predicate = None
@@ -124,8 +129,8 @@ class Recorder:
     def _settle(self) -> None:
         """Keep only those hooks for which the module has a use."""
         watched = [code for code, one in self._codes.items() if one is not None]
-        self._is_tracing = bool(watched)
-        own = [code for code in self._codes if rank(code.co_filename) == self._rank]
+        self._is_following = bool(watched)
+        own = [code for code in self._codes if rank(code.co_filename) == self.rank]
         readers = {name for code in watched for word, name in _READERS.items() if word in code.co_names}
         self._names = {*self._has_met, *readers} | ({"__bool__"} if watched else set())
         if "__bool__" in self._names:
@@ -153,7 +158,7 @@ class Recorder:
 
     def note_number(self, name: str, value: Any, frame: FrameType | None) -> None:
         """Record a number that was read from a tensor."""
-        if frame is None or rank(frame.f_code.co_filename) != self._rank:
+        if frame is None or rank(frame.f_code.co_filename) != self.rank:
             return  # a library reads numbers for its own ends
         place = self._place(frame)
         assert place is not None
@@ -184,7 +189,7 @@ class Recorder:
     def _place(self, frame: FrameType | None) -> tuple[str, str] | None:
         """Return source and kind of the user's own line at work, None where it is not the user's."""
         what, is_compiling = TENSOR_BOOL, False
-        while frame is not None and rank(frame.f_code.co_filename) != self._rank:
+        while frame is not None and rank(frame.f_code.co_filename) != self.rank:
             name = frame.f_code.co_filename
             if "_higher_order_ops" in name:
                 what = _HIGHER.get(name.rpartition("/")[2], what)
@@ -195,30 +200,15 @@ class Recorder:
         self._read_at = (frame.f_code.co_filename, frame.f_lineno)
         return self._source(frame.f_code.co_filename, frame.f_lineno), what
 
-    # what lines follow which
+    # which way conditions go
 
-    def _call_follower(self) -> Callable[[FrameType, str, Any], Any]:
-        """Return the trace function: called for every Python function that is called, so a closure of few steps."""
-        by_id = self._by_id
-
-        def on_call(frame: FrameType, event: str, arg: Any) -> Any:
-            code = frame.f_code
-            try:
-                watched = by_id[id(code)]
-            except KeyError:
-                watched = by_id[id(code)] = self._look_at(code)
-            if watched is None:
-                return None
-            return _Follower(self, watched, code.co_filename).follow
-
-        return on_call
-
-    def _look_at(self, code: CodeType) -> Watched | None:
+    def look_at(self, code: CodeType) -> Watched | None:
+        """Return what to watch in a code object that runs; None for nothing."""
         try:
-            watched = conditions_of(code) if rank(code.co_filename) == self._rank else None
+            watched = conditions_of(code) if rank(code.co_filename) == self.rank else None
         except Exception:  # whatever reading source may raise would be raised in the middle of the user's code
             watched = None
-        self._codes[code] = watched  # which keeps it, and so its id
+        self._codes[code] = watched
         return watched
 
     def note_branch(self, file: str, condition: Condition, outcome: int) -> int:
@@ -255,92 +245,6 @@ class Recorder:
     def _source(self, file: str, line: int) -> str:
         self.places[source := f"{relative(file, self._folder)}:{line}"] = (file, line)
         return source
-
-
-class _Follower:
-    """Follow the lines of one call of one function."""
-
-    __slots__ = ("_counts", "_file", "_jump", "_pending", "_recorder", "_watched")
-
-    def __init__(self, recorder: Recorder, watched: Watched, file: str) -> None:
-        self._recorder = recorder
-        self._watched = watched
-        self._file = file
-        self._pending: Condition | None = None
-        self._jump: int | None = None
-        self._counts: dict[int, tuple[Condition, int]] = {}  # by line
-
-    def follow(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Take one event of the interpreter's trace."""
-        if event == "line":
-            self._line(frame)
-        elif event == "opcode":
-            self._opcode(frame)
-        elif event == "return":
-            self._pending_ends(0)
-            for condition, count in self._counts.values():
-                self._recorder.note_branch(self._file, condition, count)
-        elif event == "exception":
-            self._pending = self._jump = None
-        return self.follow
-
-    def _line(self, frame: FrameType) -> None:
-        if self._watched.jumps:
-            self._arrive(frame.f_lasti)
-            frame.f_trace_opcodes = frame.f_lineno in self._watched.odd_lines  # each step of them, and no other
-        line, pending = frame.f_lineno, self._pending
-        if pending is not None and not pending.line <= line <= pending.last_line:
-            self._pending = None
-            outcome = 1 if pending.first <= line <= pending.final else 0
-            if pending.is_for:
-                self._count(pending, outcome)
-            elif self._recorder.note_branch(self._file, pending, outcome) != outcome:
-                line = self._send(frame, pending, 1 - outcome)
-        if (condition := self._watched.by_line.get(line)) is not None:
-            self._pending = condition
-
-    def _pending_ends(self, outcome: int) -> None:
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        if pending.is_for:
-            self._count(pending, outcome)
-        elif self._recorder.note_branch(self._file, pending, outcome) != outcome:
-            self._recorder.fail("the function has returned")
-
-    def _count(self, condition: Condition, goes_on: int) -> None:
-        """Count one more time around a loop; at its end, record how often it went around."""
-        _, count = self._counts.pop(condition.line, (condition, 0))
-        if goes_on:
-            self._counts[condition.line] = (condition, count + 1)
-        else:
-            self._recorder.note_branch(self._file, condition, count)
-
-    def _send(self, frame: FrameType, condition: Condition, arm: int) -> int:
-        """Go on at the other arm's first line, and return it."""
-        line = condition.first if arm else condition.other
-        if line is None:
-            self._recorder.fail("what follows is outside of its block")
-            return frame.f_lineno
-        try:
-            frame.f_lineno = line  # type: ignore[misc]  # CPython lets a trace function set it
-        except ValueError as error:  # CPython refuses jumps into and out of loops and the like
-            self._recorder.fail(str(error))
-        return frame.f_lineno
-
-    def _opcode(self, frame: FrameType) -> None:
-        at = frame.f_lasti
-        self._arrive(at)
-        if at in self._watched.jumps:
-            self._jump = at
-
-    def _arrive(self, at: int) -> None:
-        """Record where the jump before led to, if there was one."""
-        jump, self._jump = self._jump, None
-        if jump is None or (arm := self._watched.arm(jump, at)) is None:
-            return
-        if self._recorder.note_branch(self._file, self._watched.jumps[jump], arm) != arm:
-            self._recorder.fail("both arms stand in one line")
 
 
 class _Hooks:
@@ -409,7 +313,9 @@ def _keep_from_compilers() -> None:
     """Tell torch.compile to leave the code of this module alone where it runs amid what a target compiles."""
     frames = torch._C._dynamo.eval_frame  # the Python side of it takes seconds to import
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
-    functions = [*vars(Recorder).values(), *vars(_Follower).values(), *_HOOKS.wrappers.values(), rank, relative]
+    classes = (Recorder, Tracing, Follower, Monitoring, Interpreter, Watched)
+    methods = [method for one in classes for method in vars(one).values()]
+    functions = [*methods, *_HOOKS.wrappers.values(), rank, relative]
     for function in functions:
         code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
         if isinstance(code, CodeType):

@@ -19,7 +19,10 @@ from fuzzparity.decisions import (
     outcomes,
     parting,
 )
+from fuzzparity.sides.deciding import Recorder
+from fuzzparity.sides.monitoring import Monitoring
 from fuzzparity.sides.torch_side import TorchSide
+from fuzzparity.sides.tracing import Tracing
 
 ROW = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -211,3 +214,48 @@ def test_conditions_that_share_a_line_with_their_arms_are_told_apart(shape: tupl
     first = InOneLine.forward.__code__.co_firstlineno
     lines = [int(d.source.rpartition(":")[2]) - first for d in execution.decisions]
     assert (lines, [d.outcome for d in execution.decisions]) == ([1, 2, 3], arms)
+
+
+class Chosen(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.shape[1] > 2 and x.shape[0] > 1
+        y = x * 2 if wide else x
+        for i in range(x.shape[0]): y = y + i  # fmt: skip # noqa: E701
+        return y or y if x.numel() == 1 else y
+
+
+def test_and_or_and_loops_in_one_line_are_told_apart() -> None:
+    first = Chosen.forward.__code__.co_firstlineno
+    for shape, told in (
+        ((2, 3), [(1, 1), (2, 1), (3, 2), (4, 0)]),
+        ((1, 1), [(1, 0), (2, 0), (3, 1), (4, 1), (4, 1)]),
+    ):
+        path = side_of(Chosen()).run(case(x=np.ones(shape, np.float32))).decisions
+        assert [(int(d.source.rpartition(":")[2]) - first, d.outcome) for d in path] == told
+
+
+def test_code_is_told_by_the_interpreter_where_it_can_tell() -> None:
+    following = Recorder(Arms())._following
+    assert isinstance(following, Monitoring if sys.version_info >= (3, 12) else Tracing)
+    side_of(Arms()).run(case(x=ROW))
+    assert sys.gettrace() is None
+
+
+def test_a_function_that_first_runs_in_a_later_arm_is_followed() -> None:
+    side = side_of(Later())
+    narrow = [side.run(case(x=ROW)).decisions for _ in range(4)]
+    assert [[d.outcome for d in path] for path in narrow] == [[0]] * 4
+    assert [d.outcome for d in side.run(case(x=np.ones((2, 20), np.float32))).decisions] == [1, 1]
+
+
+def _later(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] > 1:
+        x = x + 1
+    return x
+
+
+class Later(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 16:
+            x = _later(x)
+        return x

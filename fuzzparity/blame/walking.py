@@ -33,6 +33,7 @@ def _walk(view: View, known: dict[str, Array], run: Run, told: Told, path: tuple
         fed = {name: known[name] for name in needs if name in known}
         if node.op_type == "If":
             _enter(view, node, known, run, told, path)
+            told(node, path)  # all of it runs now
         names = [name for name in node.output if name]
         answer: list[Any] | None = run(view.model_of([node], fed, names), fed)
         for name, value in zip(names, answer or (), strict=False):

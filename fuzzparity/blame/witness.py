@@ -46,6 +46,8 @@ def _by_status(expected: Execution, actual: Execution, answer: Execution) -> str
     """Compare what was done; a hang or a lack of memory of an arbiter is no vote unless a side did the same."""
     if answer.status in (Status.HANG, Status.OOM) and answer.status not in (expected.status, actual.status):
         return NO_VOTE
+    if expected.is_ok == actual.is_ok:  # one refuses where the other dies
+        return _one_of(answer.status is expected.status, answer.status is actual.status)
     return _one_of(answer.is_ok == expected.is_ok, answer.is_ok == actual.is_ok)
 
 

@@ -115,7 +115,7 @@ class _Inquiry:
             self._ask_other_exporter()
             return
         reference = self._ask(words.REFERENCE, bench.reference)
-        if reference == TORCH or (reference == "" and self._verdict.kind in (Kind.CRASH, Kind.HANG)):
+        if reference == TORCH or (reference != ORT and self._verdict.kind in (Kind.CRASH, Kind.HANG)):
             self._node = bench.guilty_node() if self._has_time else None
         if reference != TORCH and not bench.is_given:
             self._ask_export()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from fuzzparity.blame.decide import Votes, workaround
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
 from fuzzparity.execution import Execution
@@ -53,7 +54,10 @@ def located(
     on_found(found)
     # a kernel inside a body is at fault, not the If or Loop that runs the body
     is_inside = bool(found.path) and verdict.blame.startswith("kernel:") and not found.is_guess
-    blame = f"kernel:{found.op}" if is_inside else verdict.blame
+    if not is_inside:
+        return replace(verdict, attribution=_completed(known, found))
+    blame = f"kernel:{found.op}"
+    known = replace(known, workaround=workaround(blame, Votes(known.statements), {}))
     return replace(verdict, blame=blame, attribution=_completed(known, found))
 
 
@@ -84,9 +88,11 @@ def find(site: Site) -> Located | None:
     """Return the place, with its source line; None when none was found."""
     known = site.verdict.attribution
     is_told = site.part == "optimizer" or (known is not None and known.op)
-    if site.verdict.kind in (Kind.CRASH, Kind.HANG) and not is_told:
+    is_death = site.verdict.kind in (Kind.CRASH, Kind.HANG)
+    if is_death and not is_told:
         return _of_death(site)
-    return site.fork(functools.partial(_search, site))
+    found = site.fork(functools.partial(_search, site))
+    return found or (_walked_to(site) if is_death else None)  # what dies inside a body ends the search as well
 
 
 def _search(site: Site, send: Callable[[Any], None]) -> Located | None:
@@ -122,12 +128,17 @@ def _tried(search: Callable[[Site], Located | None], site: Site) -> Located | No
 def _of_death(site: Site) -> Located | None:
     """Return the node at work when a run of the file, node by node, died or did not end."""
     told = site.bench.guilty_node() if site.verdict.kind is Kind.CRASH else None
-    if told is not None:
-        return site.fork(lambda send: _of_node(site, *told))
+    found = site.fork(lambda send: _of_node(site, *told)) if told is not None else None
+    return found or _walked_to(site)
+
+
+def _walked_to(site: Site) -> Located | None:
+    """Return the node that a run of the file, node by node, came to last; None where it came to the end."""
     last: list[Located] = []
-    seconds = _HANGS * site.run_seconds + 2.0
+    seconds, began = _HANGS * site.run_seconds + 2.0, time.monotonic()
     site.fork(functools.partial(_walked, site), last.append, seconds)
-    if not last or last[-1].op == "":  # it came to the end
+    is_late = site.verdict.kind is Kind.CRASH and time.monotonic() - began >= seconds  # it was ended, and did not die
+    if is_late or not last or last[-1].op == "":  # it came to the end
         return None
     return replace(last[-1], source=site.source_of(last[-1].stack))
 

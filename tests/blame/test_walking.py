@@ -56,3 +56,7 @@ def test_the_node_that_ends_it_is_told_last():
 def test_a_node_in_the_arm_that_ran_is_told_with_the_way_to_it():
     assert told_until_death("Tanh", [1, 2])[-1] == ("two", ("arms/then_branch",))
     assert told_until_death("Sin", [-1, -2])[-1] == ("three", ("arms/else_branch",))
+
+
+def test_an_if_that_ends_it_as_a_whole_is_told_after_its_arm():
+    assert told_until_death("If", [1, 2])[-1] == ("arms", ())

@@ -65,6 +65,9 @@ def test_what_a_side_did_comes_first():
 
 def test_an_arbiter_that_hangs_is_no_vote_unless_a_side_hangs_too():
     assert sides_with(Kind.CRASH, None, answered([1.0]), DEAD, HUNG) == ""
+    assert sides_with(Kind.CRASH, None, REFUSED, DEAD, DEAD) == ORT
+    assert sides_with(Kind.CRASH, None, REFUSED, DEAD, REFUSED) == TORCH
+    assert sides_with(Kind.CRASH, None, REFUSED, DEAD, answered([1.0])) == "neither"
     assert sides_with(Kind.HANG, None, answered([1.0]), HUNG, HUNG) == ORT
 
 

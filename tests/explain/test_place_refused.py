@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 import torch
 from onnx import parser
 
@@ -28,6 +29,8 @@ from fuzzparity.work.announce import Announcer
 from fuzzparity.work.limits import Limits
 from fuzzparity.work.loader import Context
 
+DEAD = {Kind.HANG: Execution(ORT, Status.HANG), Kind.CRASH: Execution(ORT, Status.CRASHED, signal=8)}
+
 
 def place(
     folder: Path,
@@ -45,9 +48,8 @@ def place(
     assert facts is not None
     case = Case(inputs)
     expected = TorchSide(loaded).run(case)
-    is_hang = verdict.kind is Kind.HANG
     path = Path(facts.build.folder) / "model.onnx"
-    actual = Execution(ORT, Status.HANG) if is_hang else run_part(path.read_bytes(), inputs, Ort())
+    actual = DEAD.get(verdict.kind) or run_part(path.read_bytes(), inputs, Ort())
     verdict = replace(verdict, output=facts.outputs[0])
     context = Context(loaded, Pipe()[0], Announcer(folder / "map"), folder / "map", Limits(seconds, None))
     spec = TwinSpec(facts, Policy({}), SeedStatistics.of([case], has_real_seeds=False))
@@ -125,6 +127,31 @@ def test_the_loop_that_does_not_end_in_the_arm_that_ran(tmp_path: Path):
     found = place(tmp_path, Counting(), model_of(text), {"trips": seed}, {"trips": many}, verdict, seconds=0.5)
     assert (found.op, found.onnx_node, found.is_guess) == ("Loop", "endless", False)
     assert "in arms/then_branch, which does not end alone" in found.place_how
+
+
+class Kept(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a + b
+
+
+@pytest.mark.parametrize("told", [("If", "arms"), ("", "")], ids=["the If is known", "nothing is known"])
+def test_the_node_that_kills_inside_of_an_arm(tmp_path: Path, told: tuple[str, str]):
+    text = """(int32[n] a, int32[n] b) => (int32[n] y) <int64 first = {0}, int32 zero = {0}> {
+        head = Gather (a, first)
+        positive = Greater (head, zero)
+        [arms] y = If (positive) <
+            then_branch = then () => (int32[n] q) { [deadly] q = Div (a, b) },
+            else_branch = other () => (int32[n] same) { same = Identity (a) }
+        >
+    }"""
+    seed, least = {name: np.array([3, 2], np.int32) for name in "ab"}, np.iinfo(np.int32).min
+    deadly = {"a": np.array([7, least], np.int32), "b": np.array([2, -1], np.int32)}
+    verdict = Verdict(Kind.CRASH, Grade.BUG, blame="kernel:If" if told[0] else "unknown")
+    verdict = replace(verdict, attribution=Attribution("", op=told[0], onnx_node=told[1]))
+    found = place(tmp_path, Kept(), model_of(text), seed, deadly, verdict)
+    assert (found.op, found.onnx_node, found.is_guess) == ("Div", "deadly", False)
+    assert "in arms/then_branch, which kills the process alone" in found.place_how
+    assert found.workaround.startswith("avoid Div on such inputs" if told[0] else "")
 
 
 class Half(torch.nn.Module):

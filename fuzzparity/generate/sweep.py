@@ -17,6 +17,7 @@ from fuzzparity.generate.resizing import swapped
 from fuzzparity.generate.roles import disorders, role_steps, written
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import Axis
+from fuzzparity.generate.texturing import padding_steps
 from fuzzparity.generate.values import Fill
 
 Build = Callable[[list[Array]], list[Array] | None]
@@ -179,6 +180,8 @@ def _nonfinite(scene: Scene) -> Iterator[Step]:
 def _by_role(scene: Scene) -> Iterator[Step]:
     for name, index, shares in role_steps(scene):
         yield Step((name,), _writing(scene, index, shares))
+    for name, build in padding_steps(scene):
+        yield Step((name,), build)
 
 
 def _writing(scene: Scene, index: int, shares: Array) -> Build:

@@ -18,6 +18,7 @@ from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.generate.ranges import channel_axis
 
 _MOST_SEEDS = 16
+_MOST_ELEMENTS = 1 << 20  # of all of them, that channels and padding are sought in
 _MOST_SAMPLE = 1 << 16  # elements of all seeds together that zeros and ties are counted in
 _LEAST_SAMPLE = 16
 _SPARSE_FLOATS = 0.1  # exact zeros: arithmetic makes none by chance
@@ -149,7 +150,7 @@ class Texture:
 
 def texture_of(item: InputContract, arrays: Sequence[Array]) -> Texture:
     """Return the texture of one input; `arrays` are its values in the seeds, of one rank."""
-    arrays = [array for array in arrays[:_MOST_SEEDS] if array.size and array.dtype.kind in "fiuV"]
+    arrays = _first([array for array in arrays[:_MOST_SEEDS] if array.size and array.dtype.kind in "fiuV"])
     if not arrays or item.is_opaque:
         return Texture()
     arrays = [array.astype(np.float32) if array.dtype.kind == "V" else array for array in arrays]
@@ -165,6 +166,16 @@ def texture_of(item: InputContract, arrays: Sequence[Array]) -> Texture:
     rest = sample[sample != 0] if is_sparse else sample
     tied, distinct, levels, step = _ties(rest, item.dtype) if not _is_listed(item) else _NO_TIES
     return Texture(axis, channels, differ, zeros, is_sparse, tied, distinct, len(rest), levels, step, padding)
+
+
+def _first(arrays: Sequence[Array]) -> list[Array]:
+    """Return the first arrays, as many as are read in no time."""
+    kept: list[Array] = []
+    for array in arrays:
+        if kept and sum(one.size for one in kept) + array.size > _MOST_ELEMENTS:
+            break
+        kept.append(array)
+    return kept
 
 
 def _is_listed(item: InputContract) -> bool:

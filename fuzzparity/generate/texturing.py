@@ -6,7 +6,7 @@ lengths that follow the padding in every seed follow it here, most of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.texture import Padding, as_rows
 
+Build = Callable[[Draft], Draft | None]
 _FOLLOWING = 0.85  # share of moves of padding that masks and lengths follow
 _OTHER_SIDE = 0.25
 
@@ -74,25 +75,68 @@ def _move_padding(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft |
     index = rng.pick(places)
     padding = scene.textures[index].padding
     assert padding is not None
-    array = draft[index].copy()
+    if (now := padding.lengths(draft[index])) is None:
+        return None
+    counts = _new_counts(now, draft[index].shape[padding.axis], rng)
+    is_left = padding.is_left ^ rng.chance(_OTHER_SIDE)
+    return _padded(scene, draft, index, counts, is_left, rng.below(64), follows=rng.chance(_FOLLOWING))
+
+
+def _padded(
+    scene: Scene, draft: Draft, index: int, counts: Array, is_left: bool, turn: int, *, follows: bool
+) -> Draft | None:
+    """Return a draft in which so many places of each row are padded, the row's content turned and repeated elsewhere.
+
+    `follows`: masks and lengths that follow the padding in the seeds do so here.
+    """
+    padding, array = scene.textures[index].padding, draft[index]
+    assert padding is not None
     rows = as_rows(array, padding.axis)
     if rows is None:
         return None
-    rows = rows.copy()
-    counts = _new_counts(padding, array, rows.shape[1], rng)
-    is_left = padding.is_left ^ rng.chance(_OTHER_SIDE)
     at = np.arange(rows.shape[1])[None]
     padded = at < counts[:, None] if is_left else at >= rows.shape[1] - counts[:, None]
-    written = _content(rows, padding, rng)
+    written = _content(rows, padding, turn)
+    if is_left:  # content begins behind the padding
+        written = np.take_along_axis(written, np.maximum(at - counts[:, None], 0)[..., None], axis=1)
     written[padded] = padding.value
     draft = exchange(draft, index, _from_rows(written, array, padding.axis))
-    return _following(scene, draft, index, ~padded) if rng.chance(_FOLLOWING) else draft
+    return _following(scene, draft, index, ~padded) if follows else draft
 
 
-def _new_counts(padding: Padding, array: Array, width: int, rng: Rng) -> Array:
+def padding_steps(scene: Scene) -> Iterator[tuple[str, Build]]:
+    """Yield telling paddings of inputs that have some in the seeds: name and build."""
+    for index in scene.mutable:
+        if scene.textures[index].padding is not None:
+            for name, share, is_same_side in _PADDINGS:
+                yield f"{scene.names[index]} {name}", _padding_to(scene, index, share, is_same_side)
+
+
+_PADDINGS = (  # name, share of the places from which all rows are padded (-1: ever more of them), at the seeds' side
+    ("without padding", 0.0, True),
+    ("padded but for one place", 1.0, True),
+    ("padded from one place to all but one", -1.0, True),
+    ("padded at the other end", -1.0, False),
+    ("half padded", 0.5, True),
+)
+
+
+def _padding_to(scene: Scene, index: int, share: float, is_same_side: bool) -> Build:
+    def build(arrays: Draft) -> Draft | None:
+        padding = scene.textures[index].padding
+        now = padding.lengths(arrays[index]) if padding is not None else None
+        if padding is None or now is None:
+            return None
+        most = arrays[index].shape[padding.axis] - 1
+        shares = np.linspace(0.0, 1.0, len(now)) if share < 0 else np.full(len(now), share)
+        counts = np.clip(np.round(shares * most), 1 if share < 0 else 0, max(most, 0)).astype(np.int64)
+        return _padded(scene, arrays, index, counts, padding.is_left ^ (not is_same_side), 0, follows=True)
+
+    return build
+
+
+def _new_counts(now: Array, width: int, rng: Rng) -> Array:
     """Draw how many places of each row are padded."""
-    now = padding.lengths(array)
-    assert now is not None
     draw = rng.unit()
     if draw < 0.3:
         drawn = now + rng.integers(-2, 2, now.shape)
@@ -106,7 +150,7 @@ def _new_counts(padding: Padding, array: Array, width: int, rng: Rng) -> Array:
     return np.clip(drawn, 0, width - (0 if rng.chance(0.1) else 1))
 
 
-def _content(rows: Array, padding: Padding, rng: Rng) -> Array:
+def _content(rows: Array, padding: Padding, turn: int) -> Array:
     """Return rows [rows, places, features] in which content stands at every place, that of each row repeated."""
     held = ~(rows == np.asarray(padding.value).astype(rows.dtype)).all(axis=2)
     written = rows.copy()
@@ -114,7 +158,7 @@ def _content(rows: Array, padding: Padding, rng: Rng) -> Array:
     for row, mask in enumerate(held):
         own = rows[row][mask] if mask.any() else full
         if len(own) and not mask.all():
-            written[row] = np.resize(np.roll(own, -rng.below(len(own)), axis=0), rows[row].shape)
+            written[row] = np.resize(np.roll(own, -(turn % len(own)), axis=0), rows[row].shape)
     return written
 
 

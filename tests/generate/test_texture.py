@@ -177,6 +177,18 @@ def test_padding_is_moved(name: str, padded: list[dict[str, np.ndarray]]) -> Non
     assert any(MOVES[name](case["ids"]) for case in padded)
 
 
+def test_the_sweep_pads_rows_from_none_to_all_but_one_place_with_mask_and_lengths() -> None:
+    made = {p.lineage.mutators[0]: p.case.inputs for p in proposals(TEXT, SEED, 400, sweep=True)}
+    assert (made["ids without padding"]["ids"] != 0).all()
+    assert made["ids padded but for one place"]["lengths"].tolist() == [1, 1, 1]
+    assert made["ids padded from one place to all but one"]["lengths"].tolist() == [11, 6, 1]
+    other = made["ids padded at the other end"]
+    assert other["ids"][2].tolist() == [0] * 11 + [IDS[2, 0]]
+    assert all(
+        np.array_equal(case["mask"], case["ids"] != 0) for name, case in made.items() if name.startswith("ids pad")
+    )
+
+
 def test_mask_and_lengths_follow_the_padding_most_of_the_time(padded: list[dict[str, np.ndarray]]) -> None:
     follows = [np.array_equal(case["mask"], case["ids"] != 0) for case in padded]
     counts = [np.array_equal(case["lengths"], (case["ids"] != 0).sum(1)) for case in padded]

@@ -88,8 +88,9 @@ class NonfiniteWeighing(Weighing):
     def _excused(self) -> Flags:
         is_finite = self.exact == 0
         excused: Flags = self.reached_torch & self.reached_ort
-        # a referee that is no wider overflows as torch does: its infinity is no answer
+        # a referee that is no wider overflows as torch does, inside operators too: its infinity is no answer
         excused |= self.overflows & (is_finite | (not self.is_wider))
+        excused |= (self.is_extreme and self.is_finite and not self.is_wider) & ~is_finite
         # torch itself left the range of its precision where the exact answer is finite: nothing ORT does is worse
         excused |= is_finite & (self.torch != 0)
         # and where the inputs hold NaN or Inf, an overflow of torch may have met one of them: inf - inf is NaN
@@ -102,7 +103,7 @@ class NonfiniteWeighing(Weighing):
         left = ~self._excused()
         if not left.any():
             is_torchs = bool(((self.torch != 0) & (self.exact == 0)).any())
-            is_precision = self.overflows or is_torchs
+            is_precision = self.overflows or is_torchs or (self.is_extreme and not self.is_wider)
             note = OUT_OF_RANGE if is_precision else "a singularity"
             evidence = Evidence(source=self.source, draws=count, note=note)
             return Answer(Grade.INHERENT, evidence, blame="precision" if is_precision else "none")

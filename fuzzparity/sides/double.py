@@ -22,7 +22,18 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzzparity.case import Array
-from fuzzparity.sides.inside import FORMULAS, magnitude_of_long_sum, spread_of_long_sum, terms_of
+from fuzzparity.sides.inside import (
+    FORMULAS,
+    LONG,
+    ORDERS,
+    RESIZED,
+    SHORT,
+    adds_exactly,
+    magnitude_of_long_sum,
+    slopes,
+    spread_of_sum,
+    terms_of,
+)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -54,6 +65,8 @@ _WIDE = {
     dtype: torch.float64
     for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 } | {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+_FLOAT32_UNIT = 2.0**-24
+_LEAST_EXPONENTS = {23: -126, 10: -14, 7: -126, 3: -6, 2: -14}  # mantissa bits -> exponent of the smallest normal
 _NEVER_FLOAT = frozenset({int, float, bool, type(None), str, torch.device, torch.memory_format, torch.layout})
 
 
@@ -238,6 +251,8 @@ class RoundingMode(Float64Mode):
 
     def __init__(self, bits: int, draw: int) -> None:
         super().__init__()
+        self._bits = bits
+        self._draw = draw
         self._mask = (1 << (52 - bits)) - 1
         self._noise = Noise(bits, draw)
         self.operators = 0  # that were met
@@ -245,6 +260,8 @@ class RoundingMode(Float64Mode):
     def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
         self.operators += 1
+        if operator.name in ORDERS and not operator.is_mutable:
+            return ORDERS[operator.name](self._draw, *args, **kwargs)
         if operator.is_exact or not self._mask:
             return out
         formula = FORMULAS.get(operator.name)
@@ -255,9 +272,15 @@ class RoundingMode(Float64Mode):
             return map_leaves(self._round_in_place, out)
         if operator.is_sum:
             size = magnitude_of_long_sum(operator.name, func, args, kwargs)
-            if not (self._fits(out) and self._fits(size)):  # else it was plausibly computed exactly (a count, a mask)
+            terms = self._rounded_terms(out, operator.name, args)
+            is_exact = self._fits(out) and self._fits(size)  # then it was plausibly computed exactly (a count, a mask)
+            if not is_exact or (terms and not adds_exactly(operator.name, func, args, kwargs, self._bits)):
                 out = func(*map_leaves(self._noisy, args), **map_leaves(self._noisy, kwargs))
-                out = out if size is None else self._of_long_sum(out, size, operator.name, args)
+                out = self._with_partial_sums(out, size, terms)
+        if operator.name in RESIZED and _is_double(out):
+            for length, slope in slopes(func, args, kwargs):  # in halves as well, positions are held in float32
+                off = min(self._noise.unit, _FLOAT32_UNIT) * length * self._noise.signs(tuple(slope.shape))
+                out = out + slope * torch.from_numpy(off)
         if operator.name in _APPROXIMATED:
             out = map_leaves(self._approximated, out)
         return map_leaves(self._rounded, out)
@@ -270,9 +293,19 @@ class RoundingMode(Float64Mode):
         off = array * (1.0 + 4.0 * self._noise.unit * self._noise.signs(array.shape))
         return torch.from_numpy(np.where(array.view(np.int64) & self._mask, off, array))
 
-    def _of_long_sum(self, out: torch.Tensor, size: torch.Tensor, name: str, args: Sequence[Any]) -> torch.Tensor:
+    def _rounded_terms(self, out: Any, name: str, args: Sequence[Any]) -> int:
+        """Return how many terms a plain sum adds up, 0 where the roundings of its partial sums do not show.
+
+        Engines add up halves in float32, so that of a sum of usual length nothing is left to see in their precision.
+        """
+        terms = terms_of(name, args) if _is_double(out) and not out.is_complex() else 0
+        return terms if terms > (SHORT if self._noise.unit <= _FLOAT32_UNIT else LONG) else 0
+
+    def _with_partial_sums(self, out: Any, size: torch.Tensor | None, terms: int) -> Any:
         """Return a sum off by what the roundings of its partial sums may add up to."""
-        spread = spread_of_long_sum(out, size, terms_of(name, args), self._noise.unit)
+        if not terms:
+            return out
+        spread = spread_of_sum(out, size, terms, self._noise.unit)
         return out + spread * torch.from_numpy(self._noise.signs(tuple(out.shape)))
 
     def _fits(self, value: Any) -> bool:
@@ -318,6 +351,7 @@ class Noise:
 
     def __init__(self, bits: int, draw: int) -> None:
         self.mask = (1 << (52 - bits)) - 1  # of the bits that do not fit
+        self._least_normal = 2.0 ** _LEAST_EXPONENTS[bits] if bits in _LEAST_EXPONENTS else 0.0
         self._bits = bits
         self._draw = random.Random(draw)
 
@@ -333,7 +367,18 @@ class Noise:
             # a NaN must not be carried into an infinity; infinities have no low bits and stay
             np.copyto(rounded, bits, where=np.isnan(array))
         wide: Array = rounded.view(np.float64)
+        is_small = np.abs(array) < self._least_normal
+        if is_small.any():
+            wide[is_small] = self._underflowing(array[is_small])
         return wide
+
+    def _underflowing(self, array: Array) -> Array:
+        """Return values below the smallest normal rounded at random to the steps that are left there, or to zero."""
+        step = self._least_normal * 2.0**-self._bits
+        steps = np.abs(array) / step
+        whole = np.floor(steps)
+        is_up = self.low_bits(array.shape) < (steps - whole) * (self.mask + 1)
+        return np.copysign((whole + is_up) * step, array)
 
     def noisy(self, array: Array) -> Array:
         """Return doubles off by one unit roundoff each, any other array as it is."""

@@ -1,7 +1,8 @@
-"""Inside: roundings within one operator that a rounding of its result does not show.
+"""Inside: what one operator may do within that a rounding of its result does not show.
 
 The idea: some operators are formulas in which digits cancel, and are rounded as these; others add up so many terms
-that rounding the terms says too little, since each partial sum is rounded as well.
+that rounding the terms says too little, since each partial sum is rounded as well; some read between elements, at
+positions that are rounded; and some put values in an order, which for equal ones is nobody's promise.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-# Up to here sqrt(n) u is 45 u = 2.7e-6 of the terms in float32, no more than twice what assert_close allows.
+# Up to here sqrt(n) u is 45 u = 2.7e-6 of the terms in float32, no more than twice what assert_close allows: what the
+# magnitudes would add where terms cancel is not worth a second sum.
 LONG = 2048
+# Up to here, four terms in a lane, the roundings of the partial sums come to no more than some of the result's own.
+SHORT = 32
 # Engines add in this many lanes at least (AVX2 holds 8 floats), so that a partial sum is that part of the magnitudes.
 _LANES = 8.0
 
@@ -34,19 +39,52 @@ def magnitude_of_long_sum(name: str, func: Any, args: Sequence[Any], kwargs: dic
     """Return the sum of the magnitudes of the terms of a long sum, None where the sum is short or no plain sum."""
     if terms_of(name, args) <= LONG or any(isinstance(x, torch.Tensor) and x.is_complex() for x in args):
         return None
+    return _magnitude(func, args, kwargs)
+
+
+def _magnitude(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor | None:
     absolute = [x.abs() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args]
     found: torch.Tensor = func(*absolute, **kwargs)
     return found if found.is_floating_point() else None
 
 
-def spread_of_long_sum(total: torch.Tensor, magnitude: torch.Tensor, terms: int, unit: float) -> torch.Tensor:
+def adds_exactly(name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any], bits: int) -> bool:
+    """Tell whether partial sums in any order fit `bits` of mantissa: counts, masks, small whole numbers.
+
+    That the sum itself fits says little: a power of two of equal terms always does.
+    """
+    size = _magnitude(func, args, kwargs)
+    if size is None or not size.numel():
+        return True
+    largest = float(size.max()) * (terms_of(name, args) if name == "mean" else 1)
+    steps = [_step(x) for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    added = steps.pop(0) if name in _WITH_START else steps.pop() if name in _PRODUCTS and len(steps) > 2 else math.inf
+    return largest <= min(math.prod(steps), added) * 2.0 ** (bits + 1)
+
+
+_PRODUCTS = frozenset({"mm", "bmm", "mv", "dot", "convolution"})
+_WITH_START = frozenset({"addmm", "baddbmm", "addmv"})
+
+
+def _step(values: torch.Tensor) -> float:
+    """Return the largest power of two of which all finite values are multiples, infinity where all are zero."""
+    array = values.detach().numpy()
+    fractions, exponents = np.frexp(array[np.isfinite(array) & (array != 0.0)])
+    whole = np.ldexp(fractions, 53).astype(np.int64)
+    return float(np.ldexp((whole & -whole).astype(np.float64), exponents - 53).min(initial=math.inf))
+
+
+def spread_of_sum(total: torch.Tensor, magnitude: torch.Tensor | None, terms: int, unit: float) -> torch.Tensor:
     """Return how far partial sums' own roundings carry a sum, as one standard deviation.
+
+    `magnitude`: the sum of the terms' magnitudes, None where the sum itself is to tell how large partial sums grow.
 
     n roundings of partial sums that grow evenly to S add up to u sqrt(n / 3) S (errors grow as sqrt(n): Higham and
     Mary, A new approach to probabilistic rounding error analysis, SIAM J. Sci. Comput. 41, 2019). S is the sum itself,
     or, where terms cancel, a lane's share of their magnitudes.
     """
-    return unit * math.sqrt(terms / 3.0) * torch.hypot(total, magnitude / _LANES)
+    size = total.abs() if magnitude is None else torch.hypot(total, magnitude / _LANES)
+    return unit * math.sqrt(terms / 3.0) * size
 
 
 def terms_of(name: str, args: Sequence[Any]) -> int:
@@ -66,3 +104,49 @@ def terms_of(name: str, args: Sequence[Any]) -> int:
     if name == "cumsum" and tensors[0].dim():
         return int(tensors[0].shape[args[1]])
     return 0
+
+
+def _top(draw: int, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    values, indices = _ordered(draw, x, dim, descending=largest)
+    return (values.narrow(dim, 0, k), indices.narrow(dim, 0, k)) if x.dim() else (values, indices)
+
+
+def _sorted(draw: int, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool | None = None) -> Any:
+    return _ordered(0 if stable else draw, x, dim, descending=descending)
+
+
+def _ordered(draw: int, x: torch.Tensor, dim: int, *, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sort with equal values (NaN among them) in an order of the draw's: that of their places first, then at random."""
+    if draw % 2 == 0 or not x.dim():
+        values, indices = torch.sort(x, dim=dim, descending=descending, stable=True)
+        return values, indices
+    places = torch.from_numpy(np.random.default_rng(draw).permutation(x.shape[dim]))
+    values, indices = torch.sort(x.index_select(dim, places), dim=dim, descending=descending, stable=True)
+    return values, places[indices]
+
+
+# of which torch promises no order among equals, by name: called with the draw's number in front
+ORDERS: dict[str, Callable[..., Any]] = {"topk": _top, "sort": _sorted}
+
+
+RESIZED = frozenset(
+    {"upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"}
+    | {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}
+)
+
+
+def slopes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[int, torch.Tensor]]:
+    """Return the length of each side that a resize reads along, and how steep its elements are where it reads them.
+
+    A position is a product with the scale, rounded in float32 at the size of the side: an ulp of 1,000 is as much as
+    6e-5 of what two neighbours differ by.
+    """
+    x, found = args[0], []
+    for dim in range(2, x.dim()):
+        length = x.shape[dim]
+        if length > 1:
+            steps = x.diff(dim=dim).abs()
+            after, before = steps.narrow(dim, length - 2, 1), steps.narrow(dim, 0, 1)
+            steepest = torch.maximum(torch.cat([steps, after], dim), torch.cat([before, steps], dim))
+            found.append((length, func(steepest, *args[1:], **kwargs)))
+    return found

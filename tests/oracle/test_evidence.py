@@ -331,6 +331,17 @@ def test_an_overflow_of_double_precision_is_inherent_since_the_referee_overflows
     assert (verdict.kind, verdict.grade) == (Kind.NONFINITE, Grade.BUG)
 
 
+def test_squares_inside_one_operator_that_overflow_in_double_precision_are_inherent_too():
+    def norm(r, x):  # one operator: only the inputs and the result are seen
+        return (r(x / np.sqrt((x * x).mean(-1, keepdims=True)) * np.inf / np.inf),)
+
+    def of_zeros(r, x):
+        return (np.where(np.isfinite(x * x), r(x / np.sqrt((x * x).mean(-1, keepdims=True))), 0.0),)
+
+    verdict = only(judge(norm, of_zeros, np.array([[1e170, -3e172]]), dtype=np.float64))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
+
+
 def test_an_infinity_that_meets_one_of_an_overflow_is_inherent_in_any_order_of_a_sum():
     def forward(r, x):
         return (r(np.cumsum(x, -1)[..., -1]),)

@@ -61,6 +61,7 @@ class Watched:
     def __init__(self, code: CodeType, found: Sequence[Condition]) -> None:
         """Find the jumps of the conditions of a code object."""
         self.by_line = {line: one for one in found if one.has_own_lines for line in range(one.line, one.last_line + 1)}
+        self.found = tuple(found)
         self.has_loops = any(one.is_for for one in found)
         self.jumps: dict[int, Condition] = {}
         self._steps = list(dis.get_instructions(code))
@@ -150,7 +151,7 @@ class Noting(Protocol):
 @functools.cache
 def conditions_of(code: CodeType) -> Watched | None:
     """Return what to watch in a code object; None where nothing in it can come out otherwise on another input."""
-    function = _function_of(code)
+    function = function_of(code)
     if function is None:
         return None
     local = {*code.co_varnames, *code.co_cellvars, *code.co_freevars} - {"self", "cls"}
@@ -160,14 +161,15 @@ def conditions_of(code: CodeType) -> Watched | None:
 
 def compared_by(code: CodeType) -> frozenset[str]:
     """Return the operators, such as "__gt__", by which a function compares."""
-    function = _function_of(code)
+    function = function_of(code)
     names = {ast.Gt: "__gt__", ast.Lt: "__lt__", ast.GtE: "__ge__", ast.LtE: "__le__"}
     nodes = ast.walk(function) if function is not None else ()
     ops = [op for node in nodes if isinstance(node, ast.Compare) for op in node.ops]
     return frozenset(names[type(op)] for op in ops if type(op) in names)
 
 
-def _function_of(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def function_of(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the source of a function's code; None for a lambda, a class, or where it cannot be read."""
     for node in functions_in(code.co_filename).get(code.co_firstlineno, ()):
         if not isinstance(node, ast.Lambda) and node.name == code.co_name:
             return node
@@ -233,8 +235,8 @@ def _condition(
         first=body[0].lineno,
         final=body[-1].end_lineno or body[-1].lineno,
         other=other,
-        test=_place(test),
-        body=(*_place(body[0])[:2], *_place(body[-1])[2:]),
+        test=span_of(test),
+        body=(*span_of(body[0])[:2], *span_of(body[-1])[2:]),
         is_for=isinstance(statement, ast.For),
         is_loop=not isinstance(statement, ast.If),
     )
@@ -265,7 +267,7 @@ def _in_expression(node: ast.AST, local: set[str], *, is_tested: bool = False) -
 
 def _expression(test: ast.expr, body: ast.expr, *, is_or: bool = False) -> Condition:
     line, last = test.lineno, test.end_lineno or test.lineno
-    return Condition(line, last, line, line, None, _place(test), _place(body), is_or=is_or)
+    return Condition(line, last, line, line, None, span_of(test), span_of(body), is_or=is_or)
 
 
 def _is_fixed(test: ast.AST, local: set[str]) -> bool:
@@ -281,7 +283,8 @@ def _is_fixed(test: ast.AST, local: set[str]) -> bool:
     return all(_is_fixed(part, local) for part in ast.iter_child_nodes(test))
 
 
-def _place(node: ast.expr | ast.stmt) -> Span:
+def span_of(node: ast.expr | ast.stmt) -> Span:
+    """Return the place of a node in the text."""
     return node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 

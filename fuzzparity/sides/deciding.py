@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -32,6 +32,7 @@ from fuzzparity.decisions import (
 from fuzzparity.sides.conditions import Condition, Watched, compared_by, conditions_of
 from fuzzparity.sides.monitoring import Interpreter, Monitoring, monitoring_of
 from fuzzparity.sides.own_code import rank, relative
+from fuzzparity.sides.sending import asking
 from fuzzparity.sides.tracing import Follower, Tracing
 
 _CONVERSIONS = ("__bool__", "item", "__int__", "__float__", "__index__", "tolist")
@@ -63,6 +64,7 @@ class Recorder:
         self._codes: dict[CodeType, Watched | None] = {}
         self._lines = Tracing(self)
         self._following: Tracing | Monitoring = monitoring_of(self) or self._lines
+        self._asked: frozenset[CodeType] = frozenset()  # that asks by itself
         self._looks = 0
         self._names: set[str] = {*_CONVERSIONS, *_COMPARISONS}
         self._is_following = True
@@ -92,14 +94,22 @@ class Recorder:
 
         Raises what the call raises, and `NotSent` where the code cannot be sent into an arm.
         """
-        self._begin(forced)
-        try:
-            result = function(*args, **kwargs)
-        finally:
-            self._end()
+        with self._asking() if forced is not None else contextlib.nullcontext():
+            self._begin(forced)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._end()
         if self._failed:
             raise NotSent(self._failed)
         return result
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Let functions ask for their arms where lines cannot lead into them."""
+        odd = [code for code, watched in self._codes.items() if watched is not None and watched.odd_jumps]
+        with asking(odd, self) as self._asked:
+            yield
 
     def _begin(self, forced: Mapping[str, int] | None) -> None:
         self._found, self._times, self._failed = [], {}, ""
@@ -205,7 +215,8 @@ class Recorder:
     def look_at(self, code: CodeType) -> Watched | None:
         """Return what to watch in a code object that runs; None for nothing."""
         try:
-            watched = conditions_of(code) if rank(code.co_filename) == self.rank else None
+            is_own = rank(code.co_filename) == self.rank and code not in self._asked
+            watched = conditions_of(code) if is_own else None
         except Exception:  # whatever reading source may raise would be raised in the middle of the user's code
             watched = None
         self._codes[code] = watched

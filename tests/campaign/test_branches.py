@@ -77,6 +77,11 @@ class Lengths(torch.nn.Module):
         return x.amax(dim=1)
 
 
+class Chosen(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(dim=1) if x.shape[1] <= 16 else x.amax(dim=1) * 2
+
+
 class Switch(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 1.5, lambda x: x + 1, lambda x: x - 1, (x,))
@@ -135,14 +140,17 @@ def test_another_fault_of_the_same_run_keeps_its_name(spikes: Bench) -> None:
     assert {v.output: v.kind for v in alone.verdicts} == {k: v for k, v in kinds.items() if k == "top"}
 
 
-def test_a_branch_on_a_size_is_told_by_sending_torch_into_the_kept_arm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [Lengths, Chosen])
+def test_a_branch_on_a_size_is_told_by_sending_torch_into_the_kept_arm(
+    tmp_path: Path, kind: type[torch.nn.Module]
+) -> None:
     x = np.random.default_rng(0).standard_normal((2, 9, 3)).astype(np.float32)
-    bench = Bench(tmp_path, Lengths(), x, export=TRACED, dynamic_shapes={"x": {1: "n"}})
+    bench = Bench(tmp_path, kind(), x, export=TRACED, dynamic_shapes={"x": {1: "n"}})
     assert bench.judge(np.ones((2, 16, 3), np.float32)).kind is Kind.AGREE
     long = np.random.default_rng(1).standard_normal((2, 24, 3)).astype(np.float32)
     (verdict,) = bench.judge(long).verdicts
     assert (verdict.kind, verdict.grade) == (Kind.BRANCH_SPLIT, Grade.BUG)
-    assert verdict.site == line_of(Lengths, "if x.shape[1]")
+    assert verdict.site == line_of(kind, "if x.shape[1]")
     assert "false here, and burnt in as true" in verdict.headline
 
 

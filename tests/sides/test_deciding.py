@@ -118,9 +118,17 @@ def test_code_is_sent_into_the_other_arms() -> None:
     assert np.allclose(there.outputs[0], ROW.max(1) * 10)
 
 
+class Made(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def inner(x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] > 1 else x
+
+        return inner(x)
+
+
 def test_code_that_cannot_be_sent_says_so() -> None:
-    side = side_of(Reading())
-    sent = side.sent(case(x=np.zeros((2, 3), np.float32)), outcomes(side.run(case(x=ROW)).decisions))
+    side = side_of(Made())
+    sent = side.sent(case(x=np.zeros((1, 3), np.float32)), outcomes(side.run(case(x=ROW)).decisions))
     assert sent is not None
     assert sent.refusal is not None
     assert "one line" in sent.refusal.text
@@ -232,6 +240,51 @@ def test_and_or_and_loops_in_one_line_are_told_apart() -> None:
     ):
         path = side_of(Chosen()).run(case(x=np.ones(shape, np.float32))).decisions
         assert [(int(d.source.rpartition(":")[2]) - first, d.outcome) for d in path] == told
+
+
+class Base(torch.nn.Module):
+    def forward(self, x: torch.Tensor, gain: float = 2.0) -> torch.Tensor:
+        return x * gain
+
+
+def closed(size: int) -> type[torch.nn.Module]:
+    class Sized(Base):
+        def forward(self, x: torch.Tensor, gain: float = 3.0, *, shift: int = 1) -> torch.Tensor:
+            y = super().forward(x) if x.shape[0] < size else x - shift
+            if x.shape[1] > 2 and x.sum() > 20: return y * gain  # fmt: skip # noqa: E701
+            few = x.shape[1] < 2 or x.shape[0] > size
+            return y + (gain if few and x.numel() else 0)
+
+    return Sized
+
+
+@pytest.mark.parametrize("kind", [InOneLine, Reading, Chosen, closed(2)])
+def test_conditions_that_share_a_line_with_their_arms_are_sent_too(kind: type[torch.nn.Module]) -> None:
+    side = side_of(kind())
+    forward = kind.forward
+    before = forward.__code__
+    cases = [case(x=np.full(shape, 5, np.float32)) for shape in ((2, 3), (1, 1), (3, 4), (2, 1))]
+    runs = [side.run(one) for one in cases]
+    for one, run in zip(cases, runs, strict=True):
+        same = side.sent(one, outcomes(run.decisions))
+        assert same is not None
+        loops = [d.key for d in run.decisions if d.what == PYTHON_LOOP]
+        assert [d for d in same.decisions if d.key not in loops] == [d for d in run.decisions if d.key not in loops]
+        assert np.array_equal(same.outputs[0], run.outputs[0])
+    assert forward.__code__ is before
+
+
+def test_the_other_arm_in_the_same_line_gives_its_own_answer() -> None:
+    side = side_of(closed(2)())
+    first = closed(2).forward.__code__.co_firstlineno
+    arms = {f"torch:tests/sides/test_deciding.py:{first + line}": arm for line, arm in ((1, 1), (2, 0), (3, 0), (4, 0))}
+    side.run(case(x=ROW + 5))
+    sent = side.sent(case(x=ROW + 5), arms)
+    assert sent is not None
+    assert sent.outputs[0].tolist() == ((ROW + 5) * 2).tolist()
+    other = side.sent(case(x=ROW + 5), arms | {f"torch:tests/sides/test_deciding.py:{first + 1}": 0})
+    assert other is not None
+    assert other.outputs[0].tolist() == (ROW + 4).tolist()
 
 
 def test_code_is_told_by_the_interpreter_where_it_can_tell() -> None:

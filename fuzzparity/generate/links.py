@@ -15,7 +15,7 @@ from fuzzparity.case import Array
 from fuzzparity.contract import Contract, Role
 from fuzzparity.generate.texture import Texture
 
-WITHIN, SORTED, SHAPE, MARKS, COUNTS = "within", "sorted", "shape", "marks", "counts"
+WITHIN, SORTED, ENDS, SHAPE, MARKS, COUNTS = "within", "sorted", "ends", "shape", "marks", "counts"
 _LISTED = (Role.TOKENS, Role.INDICES, Role.MASK)
 
 
@@ -23,9 +23,9 @@ _LISTED = (Role.TOKENS, Role.INDICES, Role.MASK)
 class Link:
     """Say that a relation holds in all seeds, by the places of the inputs in the contract.
 
-    `kind`: `WITHIN` (values of `index` are 0 to the size of `other`'s `axis`), `SORTED` (values ascend; from 0 where
-    `axis` is 0), `SHAPE` (both have one), `MARKS` (`index` is 0 where `other` is padded, else not), `COUNTS` (`index`
-    holds how many places of each row of `other` are not padded).
+    `kind`: `WITHIN` (values of `index` are 0 to the size of `other`'s `axis`), `SORTED` (values ascend from 0), `ENDS`
+    (the last one is the size of `other`'s `axis`), `SHAPE` (both have one), `MARKS` (`index` is 0 where `other` is
+    padded, else not), `COUNTS` (`index` holds how many places of each row of `other` are not padded).
     """
 
     kind: str
@@ -46,9 +46,12 @@ def _counting(contract: Contract) -> Iterator[Link]:
     places = {item.name: place for place, item in enumerate(contract.inputs)}
     for index, item in enumerate(contract.inputs):
         if item.role is Role.OFFSETS:
-            yield Link(SORTED, index, axis=0)
+            yield Link(SORTED, index)
         if item.counted is not None:
-            yield Link(WITHIN, index, places[item.counted[0]], item.counted[1])
+            other, axis = places[item.counted[0]], item.counted[1]
+            yield Link(WITHIN, index, other, axis)
+            if item.role is Role.OFFSETS:
+                yield Link(ENDS, index, other, axis)
 
 
 def _shapes(contract: Contract) -> Iterator[Link]:
@@ -86,6 +89,11 @@ def _sorted(link: Link, seed: Sequence[Array], textures: Sequence[Texture]) -> b
     return not values.size or bool(values[0] == 0 and (np.diff(values) >= 0).all())
 
 
+def _ends(link: Link, seed: Sequence[Array], textures: Sequence[Texture]) -> bool:
+    values, size = seed[link.index].reshape(-1), seed[link.other].shape[link.axis]
+    return len(values) > 1 and bool(values[-1] == size and size > 0)
+
+
 def _one_shape(link: Link, seed: Sequence[Array], textures: Sequence[Texture]) -> bool:
     return seed[link.index].shape == seed[link.other].shape
 
@@ -101,7 +109,7 @@ def _counts(link: Link, seed: Sequence[Array], textures: Sequence[Texture]) -> b
 
 
 _RULES: dict[str, Callable[[Link, Sequence[Array], Sequence[Texture]], bool]] = {
-    **{WITHIN: _within, SORTED: _sorted, SHAPE: _one_shape, MARKS: _marks, COUNTS: _counts},
+    **{WITHIN: _within, SORTED: _sorted, ENDS: _ends, SHAPE: _one_shape, MARKS: _marks, COUNTS: _counts},
 }
 
 

@@ -13,6 +13,8 @@ from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
 from fuzzparity.generate.shapes import Axis, shapes_for
 
+_APART_SHARE = 0.25  # of resized drafts in which inputs of one shape in all seeds part
+
 
 def _draw_size(scene: Scene, symbol: str, current: int, rng: Rng) -> int:
     axis = next(axis for axis in scene.axes if axis.symbol == symbol)
@@ -35,7 +37,19 @@ def _draw_size(scene: Scene, symbol: str, current: int, rng: Rng) -> int:
 def _resize_one(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     axis = rng.pick(scene.axes)
     size = _draw_size(scene, axis.symbol, scene.sizes(draft)[axis.symbol], rng)
-    return scene.resize(draft, {axis.symbol: size}, offset=rng.below(3), edge=rng.chance(0.2))
+    return scene.resize(draft, _together(scene, {axis.symbol: size}, rng), offset=rng.below(3), edge=rng.chance(0.2))
+
+
+def _together(scene: Scene, wanted: dict[str, int], rng: Rng) -> dict[str, int]:
+    """Return wished-for sizes with those of inputs that share their shape in all seeds, most of the time."""
+    if not any(scene.tied(symbol) for symbol in wanted) or rng.chance(_APART_SHARE):
+        return wanted
+    axes, together, led = {axis.symbol: axis for axis in scene.axes}, dict(wanted), set[str]()
+    for symbol, size in wanted.items():
+        if symbol not in led:
+            together |= {other: axes[other].nearest(size) for other in scene.tied(symbol)}
+            led.update(scene.tied(symbol))
+    return together
 
 
 def _resize_equals(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -49,7 +63,8 @@ def _resize_equals(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft 
 
 def _resize_all(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     sizes = scene.sizes(draft)
-    return scene.resize(draft, {a.symbol: _draw_size(scene, a.symbol, sizes[a.symbol], rng) for a in scene.axes})
+    wanted = {a.symbol: _draw_size(scene, a.symbol, sizes[a.symbol], rng) for a in scene.axes}
+    return scene.resize(draft, _together(scene, wanted, rng))
 
 
 def _resize_to_periods(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
@@ -71,7 +86,8 @@ def _grow(scene: Scene, draft: Draft, other: Draft, rng: Rng) -> Draft | None:
     sizes = scene.sizes(draft)
     size = max(1, sizes[axis.symbol])
     for factor in (2 ** (1 + rng.below(8)), 4, 2):
-        grown = scene.resize(draft, {axis.symbol: axis.nearest(size * factor + rng.below(2))})
+        wanted = {axis.symbol: axis.nearest(size * factor + rng.below(2))}
+        grown = scene.resize(draft, _together(scene, wanted, rng))
         if grown is not None:
             return grown
     return None

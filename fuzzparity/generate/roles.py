@@ -14,7 +14,7 @@ import numpy as np
 from fuzzparity.case import Array
 from fuzzparity.contract import Role
 from fuzzparity.generate.dtypes import cast
-from fuzzparity.generate.links import SORTED
+from fuzzparity.generate.links import ENDS, SORTED
 from fuzzparity.generate.moves import Draft, Mutator, exchange
 from fuzzparity.generate.rng import Rng
 from fuzzparity.generate.scene import Scene
@@ -152,14 +152,17 @@ def related(scene: Scene, draft: Draft, rng: Rng) -> Draft:
 def ordered(scene: Scene, draft: Draft) -> Draft:
     """Return a draft whose offsets ascend and stay within the size that they count along.
 
-    Offsets begin with 0 where those of all seeds do.
+    Only where those of all seeds do: they begin with 0 then, and end with that size where those of all seeds end so.
     """
-    from_zero = {link.index for link in scene.links if link.kind == SORTED}
+    kept = {(link.kind, link.index) for link in scene.links}
     for index in scene.counting:
         array = draft[index]
-        if scene.role(index) is not Role.OFFSETS or not array.size or index not in from_zero:
+        if not array.size or (SORTED, index) not in kept:
             continue
-        flat = np.sort(np.clip(array.reshape(-1), 0, scene.counted(index, draft)))
+        size = scene.counted(index, draft)
+        flat = np.sort(np.clip(array.reshape(-1), 0, size))
+        if (ENDS, index) in kept:
+            flat[-1] = size
         flat[0] = 0
         if not np.array_equal(flat, array.reshape(-1)):
             draft = exchange(draft, index, flat.reshape(array.shape).astype(array.dtype))

@@ -15,7 +15,7 @@ from fuzzparity.contract import Contract, Role
 from fuzzparity.errors import InvalidCase
 from fuzzparity.generate.domain import Domain, confine, domain_of, index_range, units_of
 from fuzzparity.generate.dtypes import cast
-from fuzzparity.generate.links import links_of
+from fuzzparity.generate.links import SHAPE, links_of
 from fuzzparity.generate.relations import SizeRelations
 from fuzzparity.generate.shapes import axes_of, resized, shapes_for, size_menu, sizes_of
 from fuzzparity.generate.texture import texture_of
@@ -50,6 +50,7 @@ class Scene:
         self._all_axes = axes_of(contract)
         bound = self._bound_symbols()
         self.axes = tuple(axis for axis in self._all_axes if axis.symbol not in bound)
+        self._tied = self._tied_symbols()
         self.classics: list[tuple[Fill, ...]] = [
             () if index in self.opaque else classics(domain) for index, domain in enumerate(self.domains)
         ]
@@ -75,6 +76,24 @@ class Scene:
         self._refused: dict[tuple[str, int], int] = {}
         self._accepted: set[tuple[str, int]] = set()
         self.relations = SizeRelations([axis.symbol for axis in self.axes])
+
+    def tied(self, symbol: str) -> tuple[str, ...]:
+        """Return the axes of inputs that share a shape with this one in all seeds, under names of their own."""
+        return self._tied.get(symbol, ())
+
+    def _tied_symbols(self) -> dict[str, tuple[str, ...]]:
+        free = {axis.symbol for axis in self.axes}
+        pairs = [
+            (one.symbol, other.symbol)
+            for link in self.links
+            if link.kind == SHAPE
+            for one, other in zip(
+                self.contract.inputs[link.index].dims, self.contract.inputs[link.other].dims, strict=True
+            )
+            if one.symbol != other.symbol and {one.symbol, other.symbol} <= free
+        ]
+        names = {name for pair in pairs for name in pair}
+        return {name: tuple(dict.fromkeys(a if b == name else b for a, b in pairs if name in (a, b))) for name in names}
 
     def _counting(self) -> dict[int, tuple[int, int]]:
         """Return for inputs of lengths and offsets the input and dim along which they count."""

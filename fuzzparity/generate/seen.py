@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract, InputContract, Role
-from fuzzparity.generate.links import COUNTS, MARKS, SHAPE, SORTED, WITHIN, Link, links_of
+from fuzzparity.generate.links import COUNTS, ENDS, MARKS, SHAPE, SORTED, WITHIN, Link, links_of
 from fuzzparity.generate.texture import Channel, Texture, texture_of
 from fuzzparity.generate.understood import Line, place_words
 
@@ -85,8 +85,10 @@ def _link_line(contract: Contract, link: Link, of: str) -> Line:
         )
     if link.kind == SORTED:
         rule = f"(numpy.diff(inputs[{name!r}]) >= 0).all()"
-        kept = f"{of}: without an exception; kept but in cases that leave the contract on purpose"
-        return Line(f"{name} order", "ascending, from 0", "seeds", kept, _valid(rule))
+        return Line(f"{name} order", "ascending, from 0", "seeds", _kept(of), _valid(rule))
+    if link.kind == ENDS:
+        says, rule = f"the size of {place_words(other, link.axis)}", f"== inputs[{other!r}].shape[{link.axis}]"
+        return Line(f"{name} end", says, "seeds", _kept(of), _valid(f"inputs[{name!r}][-1] {rule}"))
     if link.kind == SHAPE:
         return _shape_line(contract, link, of)
     if link.kind == MARKS:
@@ -95,6 +97,10 @@ def _link_line(contract: Contract, link: Link, of: str) -> Line:
     assert link.kind == COUNTS
     says = f"{name} counts the places of {other} that are not padded"
     return Line(f"{name} and {other}", says, "seeds", f"{of}: without an exception; both move together", _MORE)
+
+
+def _kept(of: str) -> str:
+    return f"{of}: without an exception; kept but in cases that leave the contract on purpose"
 
 
 def _shape_line(contract: Contract, link: Link, of: str) -> Line:
@@ -109,7 +115,7 @@ def _shape_line(contract: Contract, link: Link, of: str) -> Line:
     named = {axis: dim.symbol or f"d{axis}" for axis, dim in enumerate(other.dims)}
     names = ", ".join(f"{axis}: {symbol!r}" for axis, symbol in named.items())
     change = f"dynamic_shapes={{{one.name!r}: {{{names}}}, {other.name!r}: {{{names}}}}}"
-    return Line(subject, says, "seeds", f"{of}: without an exception; sizes move together in some cases only", change)
+    return Line(subject, says, "seeds", f"{of}: without an exception; sizes move together in most cases", change)
 
 
 def _valid(rule: str) -> str:

@@ -121,6 +121,38 @@ def test_links_hold_in_every_seed_or_are_not_believed() -> None:
     assert kinds(SEED, odd) == {(WITHIN, 3), (SHAPE, 1), (MARKS, 1)}
 
 
+def test_inputs_of_one_shape_in_all_seeds_mostly_keep_it_though_their_dims_have_other_names() -> None:
+    dims = {name: (Dim(3, f"b{name}"), Dim(12, f"t{name}")) for name in ("ids", "mask")}
+    contract = Contract(
+        (
+            InputContract("ids", "int64", dims["ids"], index_limit=900, role=Role.TOKENS),
+            InputContract("mask", "int64", dims["mask"], role=Role.MASK),
+        )
+    )
+    seed = Case({"ids": IDS, "mask": (IDS != 0).astype(np.int64)})
+    made = [p for p in proposals(contract, seed, 2000) if p.lineage.mutators in (("resize one axis",), ("grow",))]
+    resized = [p.case.inputs for p in made if p.case.inputs["ids"].shape != (3, 12)]
+    shares = np.mean([case["ids"].shape == case["mask"].shape for case in resized])
+    assert 0.5 < shares < 1.0
+    (line,) = [line for line in seen_lines(contract, [seed], has_real_seeds=True) if "has the shape of" in line.says]
+    assert line.change == "dynamic_shapes={'mask': {0: 'bids', 1: 'tids'}, 'ids': {0: 'bids', 1: 'tids'}}"
+
+
+def test_offsets_that_end_at_the_size_in_all_seeds_do_so_in_every_case() -> None:
+    contract = Contract(
+        (
+            InputContract("x", "float32", (Dim(12, "n"), Dim(4))),
+            InputContract("starts", "int64", (Dim(5, "k"),), role=Role.OFFSETS, counted=("x", 0)),
+        )
+    )
+    seed = Case({"x": RNG.standard_normal((12, 4)).astype(np.float32), "starts": np.array([0, 2, 7, 7, 12])})
+    made = [p.case.inputs for p in proposals(contract, seed, 800) if not p.contract_breaking]
+    assert all(case["starts"][-1] == len(case["x"]) for case in made if len(case["starts"]) > 1)
+    assert len({len(case["x"]) for case in made}) > 20
+    said = {line.subject: line for line in seen_lines(contract, [seed], has_real_seeds=False)}
+    assert said["starts end"].says == "the size of x dim 0"
+
+
 def near(contract: Contract, seed: Case, count: int = 400) -> list[dict[str, np.ndarray]]:
     made = [proposal for proposal in proposals(contract, seed, 12 * count) if proposal.label == "near"]
     arithmetic = {"gain", "offset", "noise", "channel gains", "contrast"}

@@ -62,11 +62,17 @@ def located(
 
 
 def _of_branch(found: Located | None, site: str) -> Located | None:
-    """Return the place of a branch: the line that decided, which the path told, with the nodes that were found."""
-    if ":" not in site or (found is not None and found.source == site):
+    """Return the place of a branch: the line that decided, which the path told.
+
+    A node that was only guessed by values is left out: it computes on what the other arm gave, and decides nothing.
+    """
+    if ":" not in site or (found is not None and found.source == site and not found.is_guess):
         return found
     how = f"decided at {site}: torch's path parts there, and sent into the other arm torch gives ORT's answer"
-    return replace(found or Located(), source=site, how=how, is_guess=False)
+    if found is not None and found.source == site:
+        how = found.how
+    sure = found if found is not None and not found.is_guess else Located()
+    return replace(sure, source=site, how=how, is_guess=False)
 
 
 def _completed(known: Attribution, found: Located) -> Attribution:
@@ -104,7 +110,8 @@ def _search(site: Site, send: Callable[[Any], None]) -> Located | None:
     if known is not None and known.op:
         return _of_node(site, known.op, known.onnx_node)
     found = _tried(_of_capture, site) if part == "capture" else None
-    if found is not None and not found.op:  # the line is known, the node may be by value
+    is_branch = site.verdict.kind is Kind.BRANCH_SPLIT  # decided by no node
+    if found is not None and not found.op and not is_branch:  # the line is known, the node may be by value
         by_value = _tried(by_values, site)
         if by_value is not None:
             found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -40,9 +41,10 @@ def place(
     inputs: dict[str, Array],
     verdict: Verdict,
     seconds: float = 60.0,
+    **rest: Any,
 ) -> Attribution:
     """Return what is told of the place of a verdict on some inputs."""
-    target = Target(module=module, inputs=dict(seed), onnx=model)
+    target = Target(module=module, inputs=dict(seed), onnx=model, **rest)
     loaded = LoadedTarget(target, "net", "", str(Path(__file__).parent), (), Case(seed), module)
     facts = make_build(loaded, folder).facts
     assert facts is not None
@@ -152,6 +154,22 @@ def test_the_node_that_kills_inside_of_an_arm(tmp_path: Path, told: tuple[str, s
     assert (found.op, found.onnx_node, found.is_guess) == ("Div", "deadly", False)
     assert "in arms/then_branch, which kills the process alone" in found.place_how
     assert found.workaround.startswith("avoid Div on such inputs" if told[0] else "")
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] > 16:  # line: halved
+            x = torch.nn.functional.avg_pool1d(x, 2)
+        return torch.exp(x).mean(1)
+
+
+def test_a_branch_lies_at_its_line_and_at_no_node(tmp_path: Path):
+    line = line_of("halved")
+    verdict = Verdict(Kind.BRANCH_SPLIT, Grade.BUG, site=line, blame="capture")
+    seed, wide = {"x": np.ones((2, 8), np.float32)}, {"x": np.linspace(0, 9, 36, dtype=np.float32).reshape(2, 18)}
+    found = place(tmp_path, Halved(), None, seed, wide, verdict, dynamic_shapes={"x": {1: "width"}})
+    assert (found.op, found.onnx_node, found.source, found.is_guess) == ("", "", line, False)
+    assert "a condition that the exporter took for granted" in found.place_how
 
 
 class Half(torch.nn.Module):

@@ -1,8 +1,9 @@
-"""Relating: the small part of a campaign that runs a case again with its rows or its padding changed.
+"""Relating: the small part of a campaign that runs a case again, with its rows or its padding changed, or much later.
 
 The idea: the case made from one that agrees is judged as any other, torch against ORT, so that a side that minds the
 order or the number of rows, or what stands at padding, differs there; which side that is, its investigation tells. What
-both sides mind alike is no fault of parity, and is noted once.
+both sides mind alike is no fault of parity, and is noted once. The first seed has to come out as it did before all
+other calls: a side that it does not is unstable.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fuzzparity.campaign.records import Noted
-from fuzzparity.case import Case
+from fuzzparity.case import Case, Lineage
 from fuzzparity.execution import Execution
 from fuzzparity.explain.relations import Padding, Related, broken, proven_padding, rows_of
 from fuzzparity.explain.twin import Twin
+from fuzzparity.finding import suspects_of
 from fuzzparity.generate.contract import Valid, breach
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.rng import Rng
+from fuzzparity.verdict import Kind
 
 _ONE_IN = 64  # executions of ordinary cases, after which one is run again otherwise
+_LATER = 256  # executions of ordinary cases, after which the first seed is run again
+HISTORY = "the first seed, later"
 _PATIENCE = 4 * _ONE_IN  # cases without padding, after which it is the turn of rows
 _STREAM = -4  # of chance: no lease has this number
 
@@ -57,6 +62,8 @@ class Relating:
         self._rng = Rng(0, _STREAM)
         self._count = 0
         self._made_of_rows = True  # the last one
+        self._calls = 0
+        self._first: tuple[Execution, Execution] | None = None  # what the first seed gave before anything else ran
         self._next: _Asked | None = None
         self._running: _Asked | None = None
         self._said: set[str] = set()
@@ -65,13 +72,11 @@ class Relating:
         """Find out on the seeds which relations both sides keep."""
         run, oracle = self._twin.run, self._twin.oracle
         self._rng = Rng(rng_seed, _STREAM)
+        self._first = run(self._seeds[0])
         if self._rows is not None:
             self._axes = self._rows.proven(run, oracle, rng_seed)
         if self._twin.where is not None:
-            found = (
-                proven_padding(self._contract, seed, self._valid, run, oracle, rng_seed) for seed in self._seeds[:1]
-            )
-            self._padding = next(found, None)
+            self._padding = proven_padding(self._contract, self._seeds[0], self._valid, run, oracle, rng_seed)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -95,8 +100,15 @@ class Relating:
         """Look at a case that ran: compare it with the one that it was made of, or let it be run again otherwise."""
         running, self._running = self._running, None
         if running is not None:
-            if running.related.case is proposal.case and not is_suspicious:
+            if running.related.relation == HISTORY:
+                self._look_back(running, (expected, actual))
+            elif running.related.case is proposal.case and not is_suspicious:
                 self._compare(running, (expected, actual))
+            return
+        self._calls += 1
+        if self._calls % _LATER == 0 and self._first is not None and self._next is None:
+            seed = self._seeds[0]
+            self._next = _Asked(Related(HISTORY, seed), Proposal(seed, Lineage(origin="seed"), "near"), self._first)
             return
         if not self.relations or proposal.contract_breaking or proposal.nonfinite or is_suspicious:
             return
@@ -123,6 +135,25 @@ class Relating:
             return self._rows.permuted(case, self._rng)
         row = self._rng.below(rows)
         return self._rows.alone(case, row) if draw < 0.8 else self._rows.repeated(case, row)
+
+    def _look_back(self, asked: _Asked, answers: tuple[Execution, Execution]) -> None:
+        """Report a side whose answer to the first seed is another one now, by more than is allowed."""
+        found = (broken(self._twin.oracle, asked.related, (), *one) for one in zip(asked.answers, answers, strict=True))
+        if HISTORY in self._said or not any(one is not None and one.is_broken for one in found):
+            return
+        self._said.add(HISTORY)
+        case = asked.related.case
+        judgement = self._twin.judge(case, *asked.answers, answers, relative=False)
+        build = self._twin.spec.facts.build.digest
+        for suspect in suspects_of(build, case, asked.parent.lineage, judgement, *asked.answers):
+            if suspect.verdict.kind is Kind.UNSTABLE:
+                self._send(suspect)
+        self._send(
+            Noted(
+                f"after {self._calls} calls the first seed no longer gives what it gave at first: what is found from "
+                "then on may not come back alone; state is kept that is not put back"
+            )
+        )
 
     def _compare(self, asked: _Asked, answers: tuple[Execution, Execution]) -> None:
         """Note it where both sides, which agree with each other, do not keep a relation."""

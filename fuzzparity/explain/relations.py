@@ -22,7 +22,7 @@ from fuzzparity.generate.rows import Stacker
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.verdict import Comparison, Kind
 
-PERMUTED, ALONE, REPEATED, PADDED = "rows permuted", "one row alone", "row repeated", "padding changed"
+PERMUTED, ALONE, REPEATED, PADDED = "rows permuted", "one row alone", "one row repeated", "padding changed"
 _ROWS = 4  # of the stack on which relations of rows are proven
 _STREAM = -2  # of chance: no lease has this number
 _FACTORS = (1.0, -1.0, 8.0, 100.0)  # of what stands elsewhere in the input, written to padding

@@ -10,6 +10,7 @@ from test_stacking import Ran, Sent
 
 from fuzzparity.campaign.gate import gate
 from fuzzparity.campaign.records import GateSpec, Noted, WorkerSpec
+from fuzzparity.campaign.relating import HISTORY
 from fuzzparity.campaign.worker import Worker
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
@@ -19,11 +20,12 @@ from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.relating import told_by_relations
 from fuzzparity.explain.relations import ALONE, PADDED, PERMUTED, REPEATED, paddings_of
 from fuzzparity.explain.twin import Twin, open_twin
+from fuzzparity.finding import Suspect
 from fuzzparity.generate.generator import Proposal
 from fuzzparity.generate.rng import Rng
 from fuzzparity.sides.export import make_build
 from fuzzparity.sides.load import load_target
-from fuzzparity.verdict import Grade, Verdict
+from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.limits import Limits
 from fuzzparity.work.loader import Context
@@ -135,11 +137,11 @@ TARGET = """
 """
 
 
-def opened(folder: Path, made: str) -> tuple[Context, TwinSpec, Ran]:
+def opened(folder: Path, made: str, more: str = "") -> tuple[Context, TwinSpec, Ran]:
     """Open a worker of this process on a target."""
     torch.set_num_threads(1)
     path = folder / "subject.py"
-    path.write_text(f"{textwrap.dedent(TARGET)}\n\ndef target():\n    return {made}\n")
+    path.write_text(f"{textwrap.dedent(TARGET)}\n\n{more}\n\ndef target():\n    return {made}\n")
     loaded, sent = load_target(str(path)), Sent()
     facts = make_build(loaded, folder / "builds").facts
     assert facts is not None
@@ -239,7 +241,7 @@ def test_padding_is_what_a_mask_says(tmp_path: Path) -> None:
     assert ran.worker._relating.relations == ("rows", "padding")
     names = recorded(ran)
     assert ran.run(700).bugs == []
-    assert {PADDED, PERMUTED} <= {*names} <= {PADDED, PERMUTED, ALONE, REPEATED}
+    assert {PADDED, PERMUTED} <= {*names} <= {PADDED, PERMUTED, ALONE, REPEATED, HISTORY}
 
 
 def test_the_side_that_minds_padding_is_named(tmp_path: Path) -> None:
@@ -258,7 +260,7 @@ def test_what_both_sides_mind_alike_is_a_note_and_no_finding(tmp_path: Path) -> 
     for _ in range(20 * 64):
         if relating.has_next:
             made = relating.take()
-            assert made.label == "recipe"
+            assert made.label == ("near" if HISTORY in made.lineage.mutators else "recipe")
             relating.note(made, *run(made.case), is_suspicious=False)
         relating.note(proposal, *run(LOUD), is_suspicious=False)
     notes = [message.text for message in ran.sent.messages if isinstance(message, Noted)]
@@ -276,3 +278,34 @@ def test_relations_cost_little_and_are_not_used_where_they_do_not_hold(tmp_path:
     ran = opened(tmp_path / "all", "rows(OfAll(), OF_ALL)")[2]
     assert ran.worker._relating.relations == ()
     assert ran.run(300).bugs == []
+
+
+KEPT = """
+    CALLS = []
+
+
+    class Tiring(torch.nn.Module):
+        def forward(self, x):
+            CALLS.append(len(CALLS))
+            self.calls = len(CALLS)
+            return x * 2 if len(CALLS) < 400 else x * 2.5
+
+
+    def reset(module):
+        RESET
+"""
+
+
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_module_that_answers_otherwise_after_many_calls_is_unstable(tmp_path: Path, resets: bool) -> None:
+    kept = textwrap.dedent(KEPT).replace("RESET", "CALLS.clear()" if resets else "module.calls = 0")
+    ran = opened(tmp_path, "rows(Tiring(), DOUBLE, reset=reset)", kept)[2].run(700)
+    unstable = [m for m in ran.sent.messages if isinstance(m, Suspect) and m.verdict.kind is Kind.UNSTABLE]
+    notes = [m.text for m in ran.sent.messages if isinstance(m, Noted) and "the first seed" in m.text]
+    if resets:
+        assert (unstable, notes, ran.bugs) == ([], [], [])
+        return
+    (suspect,) = unstable
+    assert (suspect.verdict.side, suspect.verdict.grade) == (TORCH, Grade.NOTE)
+    assert "torch differs from itself on the same input" in suspect.verdict.headline
+    assert len(notes) == 1

@@ -40,13 +40,18 @@ class Site:
 class ScriptGraph:
     """Hold one graph of TorchScript and make copies of it. `sites`: its places that decide by the inputs."""
 
-    def __init__(self, graph: Any, is_method: bool, folder: str) -> None:
-        """Read a graph; `is_method`: its first input is the module itself; `folder`: the target's."""
+    def __init__(self, graph: Any, is_method: bool, folder: str, *, is_training: bool = False) -> None:
+        """Read a graph; `is_method`: its first input is the module itself; `folder`: the target's.
+
+        `is_training`: of some part of the module; where none is, dropout draws no numbers.
+        """
         self.sites: list[Site] = []
         self.places: dict[str, tuple[str, int]] = {}  # source -> file and line
         self._folder = folder
         self._graph = graph.copy()
         torch._C._jit_pass_inline(self._graph)
+        if not is_training:
+            _set_out_of_training(self._graph)
         self._varying = _varying(self._graph, is_method)
         self._told = [self._site_of(node) for node in _deciding(self._graph)]
         self.is_opaque = any(_is_opaque(node) for node in _nodes(self._graph))
@@ -214,6 +219,13 @@ def _nodes(block: Any) -> Iterator[Any]:
         yield node
         for inner in node.blocks():
             yield from _nodes(inner)
+
+
+def _set_out_of_training(graph: Any) -> None:
+    for node in [node for node in _nodes(graph) if node.kind() == "prim::GetAttr" and node.s("name") == "training"]:
+        graph.setInsertPoint(node)
+        node.output().replaceAllUsesWith(graph.insertConstant(False))
+        node.destroy()
 
 
 def _deciding(graph: Any) -> list[Any]:

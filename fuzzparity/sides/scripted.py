@@ -7,6 +7,7 @@ its runs: to watch them is dear.
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,7 +35,8 @@ class ScriptRecorder:
         self.places: dict[str, tuple[str, int]] = {}  # source -> file and line
         self.is_idle = False
         self._folder = folder
-        self._copies: _Copies | None = None
+        self._function: Any = None
+        self._copies: _Copies | None = None  # of it
         self._shapes: dict[tuple[Any, ...], int] = {}  # of inputs -> runs
 
     def call(
@@ -52,7 +54,9 @@ class ScriptRecorder:
         copies = self._copies_of(function)
         if forced is not None:
             return self._sent(copies, args, kwargs, forced)
-        if copies.tell is not None:
+        if copies is None:
+            self.is_idle = True
+        elif copies.tell is not None:
             try:
                 self.path = copies.path(copies.tell(*copies.given(args, kwargs)))
             except Exception:  # as a rule the module itself refuses these inputs as well
@@ -63,14 +67,19 @@ class ScriptRecorder:
             self.is_idle = True
         return function(*args, **kwargs)
 
-    def _copies_of(self, function: Any) -> _Copies:
-        if self._copies is None or self._copies.function is not function:
-            self._copies = _Copies(function, self._folder)
-            self.places.update(self._copies.graph.places)
+    def _copies_of(self, function: Any) -> _Copies | None:
+        """Return the copies of a script; None where its graph cannot be read or rewritten."""
+        if self._function is not function:
+            self._function, self._copies = function, None
+            with contextlib.suppress(Exception):  # whatever another release of torch's own compiler raises
+                self._copies = _Copies(function, self._folder)
+                self.places.update(self._copies.graph.places)
         return self._copies
 
-    def _sent(self, copies: _Copies, args: Sequence[Any], kwargs: Mapping[str, Any], forced: Mapping[str, int]) -> Any:
-        if copies.tell is None:
+    def _sent(
+        self, copies: _Copies | None, args: Sequence[Any], kwargs: Mapping[str, Any], forced: Mapping[str, int]
+    ) -> Any:
+        if copies is None or copies.tell is None:
             raise NotSent("the script does what cannot be followed")
         result, *events = copies.send(*copies.given(args, kwargs), copies.arms(forced))
         self.path = copies.path(events)
@@ -96,8 +105,8 @@ class _Copies:
 
     def __init__(self, function: Any, folder: str) -> None:
         is_method = isinstance(function, torch.jit.ScriptModule)
-        self.function = function
-        self.graph = ScriptGraph(function.graph, is_method, folder)
+        is_training = is_method and any(part.training for part in function.modules())
+        self.graph = ScriptGraph(function.graph, is_method, folder, is_training=is_training)
         self.tell = self.graph.telling() if self.graph.sites and not self.graph.is_opaque else None
         self._owner = (function,) if is_method else ()
         self._schema = (function.forward if is_method else function).schema.arguments[len(self._owner) :]

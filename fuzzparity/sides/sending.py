@@ -65,7 +65,9 @@ def _question(noting: Noting) -> Callable[[int, bool], bool]:
 _ASKED: list[tuple[str, Condition]] = []  # by the number that a question names
 
 
+@functools.cache
 def _functions_of(code: CodeType) -> list[FunctionType]:
+    """Return the functions that hold a code object; to look through all that lives takes long, so it is done once."""
     return [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
 
 

@@ -165,3 +165,31 @@ def test_a_refusal_of_the_script_is_the_modules_own() -> None:
     assert refused.refusal is not None
     assert refused.decisions == ()
     assert side.run(case(x=ROW)).decisions
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.drop(x)
+        return y if y.sum() > 1.0 else y - torch.rand_like(y)
+
+
+def test_what_draws_numbers_is_followed_as_long_as_its_conditions_do_not() -> None:
+    module = script(Dropping())
+    assert [(d.what, d.margin) for d in path_of(module, ROW)] == [(COND, 14.0)]
+    torch.manual_seed(3)
+    expected = module(torch.from_numpy(-ROW))
+    torch.manual_seed(3)
+    assert torch.equal(ScriptRecorder().call(module, (torch.from_numpy(-ROW),), {}), expected)
+    recorder = ScriptRecorder()
+    recorder.call(module.train(), (torch.from_numpy(ROW),), {})
+    assert [d.what for d in recorder.path] == [OPERATORS]
+
+
+def test_what_cannot_be_read_runs_all_the_same() -> None:
+    recorder = ScriptRecorder()
+    assert recorder.call(torch.abs, (torch.tensor(-1.0),), {}) == 1
+    assert recorder.is_idle

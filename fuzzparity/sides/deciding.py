@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -65,6 +65,7 @@ class Recorder:
         self._lines = Tracing(self)
         self._following: Tracing | Monitoring = monitoring_of(self) or self._lines
         self._asked: frozenset[CodeType] = frozenset()  # that asks by itself
+        self._holders: dict[CodeType, list[FunctionType]] = {}  # functions of code that can be made to ask
         self._looks = 0
         self._names: set[str] = {*_CONVERSIONS, *_COMPARISONS}
         self._is_following = True
@@ -108,7 +109,7 @@ class Recorder:
     def _asking(self) -> Iterator[None]:
         """Let functions ask for their arms where lines cannot lead into them."""
         odd = [code for code, watched in self._codes.items() if watched is not None and watched.odd_jumps]
-        with asking(odd, self) as self._asked:
+        with asking(odd, self, self._holders) as self._asked:
             yield
 
     def _begin(self, forced: Mapping[str, int] | None) -> None:

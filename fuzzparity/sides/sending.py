@@ -25,8 +25,12 @@ _FUTURES = functools.reduce(int.__or__, (getattr(__future__, n).compiler_flag fo
 
 
 @contextlib.contextmanager
-def asking(watched: Iterable[CodeType], noting: Noting) -> Iterator[frozenset[CodeType]]:
+def asking(
+    watched: Iterable[CodeType], noting: Noting, held: dict[CodeType, list[FunctionType]]
+) -> Iterator[frozenset[CodeType]]:
     """Let the functions of code objects ask `noting.note_branch` while it lasts; give the code that they run then.
+
+    `held`: those functions, as they are found, to be given again the next time.
 
     Left out are those that no function holds now (they are made by another one), and whose code cannot be made again.
     """
@@ -38,7 +42,7 @@ def asking(watched: Iterable[CodeType], noting: Noting) -> Iterator[frozenset[Co
             made = _asking_code(code)
             if made is None:
                 continue
-            for function in _functions_of(code):
+            for function in _functions_of(code, held):
                 changed.append((function, code))
                 space = function.__globals__
                 if id(space) not in spaces:
@@ -65,10 +69,12 @@ def _question(noting: Noting) -> Callable[[int, bool], bool]:
 _ASKED: list[tuple[str, Condition]] = []  # by the number that a question names
 
 
-@functools.cache
-def _functions_of(code: CodeType) -> list[FunctionType]:
+def _functions_of(code: CodeType, held: dict[CodeType, list[FunctionType]]) -> list[FunctionType]:
     """Return the functions that hold a code object; to look through all that lives takes long, so it is done once."""
-    return [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
+    if code not in held:
+        found = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType)]
+        held[code] = [one for one in found if one.__code__ is code]
+    return held[code]
 
 
 @functools.cache

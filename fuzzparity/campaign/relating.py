@@ -24,6 +24,7 @@ from fuzzparity.verdict import Kind
 
 _ONE_IN = 64  # executions of ordinary cases, after which one is run again otherwise
 _LATER = 256  # executions of ordinary cases, after which the first seed is run again
+_DEAR_SECONDS = 1.0  # of a seed's run
 HISTORY = "the first seed, later"
 _PATIENCE = 4 * _ONE_IN  # cases without padding, after which it is the turn of rows
 _STREAM = -4  # of chance: no lease has this number
@@ -69,11 +70,13 @@ class Relating:
         self._said: set[str] = set()
 
     def prove(self, rng_seed: int) -> None:
-        """Find out on the seeds which relations both sides keep."""
+        """Find out on the seeds which relations both sides keep; of a model that is slow beyond doubt, none."""
         run, oracle = self._twin.run, self._twin.oracle
         self._rng = Rng(rng_seed, _STREAM)
         self._first = run(self._seeds[0])
-        if self._rows is not None:
+        if all(max(e.seconds for e in pair) > _DEAR_SECONDS for pair in (self._first, run(self._seeds[0]))):
+            return
+        if self._rows is not None and self._twin.arms.line_on_values() is None:
             self._axes = self._rows.proven(run, oracle, rng_seed)
         if self._twin.where is not None:
             self._padding = proven_padding(self._contract, self._seeds[0], self._valid, run, oracle, rng_seed)

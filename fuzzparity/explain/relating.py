@@ -122,8 +122,8 @@ class _Asking:
             rows = rows_of(self._contract, self._loaded.seed, self._loaded.target.valid)
         except InvalidCase:  # no seed inside of the contract to prove anything on
             return
-        if rows is None or not rows.count(self._case):
-            return
+        if rows is None or not rows.count(self._case) or self._twin.arms.line_on_values() is not None:
+            return  # what decides on values of the whole batch is not meant to be independent
         axes: tuple[int, ...] | None = None
         for related in self._made(rows, pair):
             other = self._twin.run(related.case)

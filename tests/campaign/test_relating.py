@@ -13,6 +13,7 @@ from fuzzparity.campaign.records import GateSpec, Noted, WorkerSpec
 from fuzzparity.campaign.relating import HISTORY
 from fuzzparity.campaign.worker import Worker
 from fuzzparity.case import Case, Lineage
+from fuzzparity.contract import Contract, Dim, InputContract, Role
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.execution import ORT, TORCH
@@ -21,6 +22,7 @@ from fuzzparity.explain.relating import told_by_relations
 from fuzzparity.explain.relations import ALONE, PADDED, PERMUTED, REPEATED, paddings_of
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import Suspect
+from fuzzparity.generate.contract import breach
 from fuzzparity.generate.generator import Proposal
 from fuzzparity.generate.rng import Rng
 from fuzzparity.sides.export import make_build
@@ -242,6 +244,32 @@ def test_padding_is_what_a_mask_says(tmp_path: Path) -> None:
     names = recorded(ran)
     assert ran.run(700).bugs == []
     assert {PADDED, PERMUTED} <= {*names} <= {PADDED, PERMUTED, ALONE, REPEATED, HISTORY}
+
+
+def test_padding_is_what_lengths_leave() -> None:
+    rows, positions = Dim(2, "b"), Dim(4, "t")
+    contract = Contract(
+        (
+            InputContract("audio", "float32", (rows, Dim(3), positions), low=-1.0, high=1.0),
+            InputContract("ids", "int64", (rows, positions), index_limit=9, role=Role.TOKENS),
+            InputContract("lengths", "int64", (rows,), role=Role.LENGTHS, counted=("audio", 2)),
+        )
+    )
+    audio = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 3, 4)
+    seed = Case({"audio": audio, "ids": np.arange(8).reshape(2, 4), "lengths": np.array([4, 4])})
+    (padding,) = paddings_of(contract, seed)
+    assert [(item.name, *axes) for item, *axes in padding.places] == [("audio", 0, 2), ("ids", 0, 1)]
+    base = padding.with_padding(seed)
+    assert base.inputs["lengths"].tolist() == [3, 3]
+    case = base.replace(lengths=np.array([1, 4]))
+    for draw in range(20):
+        related = padding.changed(case, Rng(draw, 0))
+        assert related is not None
+        assert breach(contract, related.case) == ""
+        assert (related.case.inputs["audio"][0, :, :1] == audio[0, :, :1]).all()
+        assert (related.case.inputs["audio"][1] == audio[1]).all()
+        assert (related.case.inputs["ids"][1] == seed.inputs["ids"][1]).all()
+        assert not (related.case.inputs["audio"][0, :, 1:] == audio[0, :, 1:]).all()
 
 
 def test_the_side_that_minds_padding_is_named(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def shrunk(
 ) -> Shrunk:
     """Return smaller and plainer arrays that are still interesting, by the same names."""
     attempts = _Attempts(arrays, interesting, limit_executions, time.monotonic() + seconds, on_better)
+    if sum(array.size for array in arrays.values()) > _FEW:  # what is large is dear to ask about: small sizes first
+        _shrink_together(attempts)
     _make_up_all(attempts)
     for _ in range(_MOST_ROUNDS):
         if not any([_shrink_together(attempts), _shrink_alone(attempts)]):

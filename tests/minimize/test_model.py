@@ -79,3 +79,18 @@ def test_recipes_give_the_very_arrays():
     for made in (drawn(array), counted(array), counted(np.ones((5, 4), np.uint8))):
         assert made is not None
         assert eval(made[1], {"np": np}).tobytes() == made[0].tobytes()
+
+
+def test_large_arrays_are_made_small_before_anything_dear_is_asked_of_them():
+    asked: list[int] = []
+    start = {"x": RNG.normal(size=(1, 32, 46, 46))}
+    start["x"][0, :, 1, 1] = np.nan
+
+    def interesting(arrays: dict[str, np.ndarray]) -> bool:
+        asked.append(arrays["x"].size)
+        x = arrays["x"]
+        return min(x.shape[2:]) >= 3 and bool(np.isnan(x[:, :, :3, :3]).any())
+
+    found = shrunk(start, interesting, limit_executions=100, seconds=20)
+    assert found.arrays["x"].shape == (1, 1, 3, 3)
+    assert max(asked) < start["x"].size // 8

@@ -21,6 +21,7 @@ MOST_TIMES = 16  # that arms of one site can be forced in one run
 
 _IF, _LOOP = "prim::If", "prim::Loop"
 _COMPARISONS = frozenset({"aten::gt", "aten::lt", "aten::ge", "aten::le"})
+_NUMBERS = frozenset({"TensorType", "FloatType", "IntType", "NumberType"})
 _FIXED = frozenset({"aten::__is__", "aten::__isnot__", "prim::isinstance"})  # come out the same for every input
 _CHANGES_ITS_FIRST = frozenset({"append", "insert", "extend", "_set_item", "__setitem__", "clear", "reverse", "sort"})
 _SAYS = frozenset({"prim::Print", "aten::warn"})
@@ -57,7 +58,7 @@ class ScriptGraph:
         self.is_opaque = any(_is_opaque(node) for node in _nodes(self._graph))
 
     def telling(self) -> Any | None:
-        """Return a function that gives (events, compared values) alone; None where running it would not be free.
+        """Return a function that gives (events, margins) alone; None where running it would not be free.
 
         That is where it would write to inputs or to the module, or draw random numbers.
         """
@@ -75,7 +76,7 @@ class ScriptGraph:
         return None if is_writing else made
 
     def sendable(self) -> Any:
-        """Return a function that takes one more input and gives (result, events, compared values).
+        """Return a function that takes one more input and gives (result, events, margins).
 
         That is a list with, for each site, `MOST_TIMES` numbers and one more that is -1: the arm that it takes, the
         first time, the second and so on, -1 where it decides by itself.
@@ -121,7 +122,7 @@ class _Copy:
             self._forced.setType(torch._C.ListType.ofInts())
         start = next(iter(self.graph.nodes()))
         self._events = self._list(torch._C.ListType.ofInts(), start)
-        self._compared = self._list(torch._C.ListType.ofTensors(), start)
+        self._margins = self._list(torch._C.ListType.ofFloats(), start)
         for node, number in list(owner.told(self.graph)):
             if node.kind() == _IF:
                 self._of_if(node, number)
@@ -131,7 +132,7 @@ class _Copy:
     def function(self, name: str, after: Callable[[Any], None] = lambda graph: None) -> Any:
         """Return the function that the graph is, its lists behind its own output."""
         self.graph.registerOutput(self._events)
-        self.graph.registerOutput(self._compared)
+        self.graph.registerOutput(self._margins)
         self.graph.makeMultiOutputIntoTuple()
         after(self.graph)
         self.graph.lint()
@@ -163,19 +164,22 @@ class _Copy:
         self._append(self._events, self._constant(3 * number + event, before), before)
 
     def _tell_compared(self, condition: Any, number: int, before: Any) -> None:
-        """Tell the two values from whose comparison a condition comes, where they are floats or tensors."""
+        """Tell by how much two values differ from whose comparison a condition comes, unless both are integers."""
         made = condition.node()
         made = made.inputsAt(0).node() if made.kind() == "aten::Bool" else made
         if made.kind() not in _COMPARISONS:
             return
         values = [made.inputsAt(0), made.inputsAt(1)]
         kinds = [value.type().kind() for value in values]
-        if not {"TensorType", "FloatType"} & set(kinds):
+        if not {"TensorType", "FloatType"} & set(kinds) or not set(kinds) <= _NUMBERS:
             return
-        for value, kind in zip(values, kinds, strict=True):
-            if kind != "TensorType":
-                value = self._op("prim::NumToTensor", [value], torch._C.TensorType.get(), before)
-            self._append(self._compared, value, before)
+        number_type = torch._C.FloatType.get()
+        # a tensor that decides has one element, and so have those that it was compared from
+        floats = [
+            value if kind == "FloatType" else self._op("aten::Float", [value], number_type, before)
+            for value, kind in zip(values, kinds, strict=True)
+        ]
+        self._append(self._margins, self._op("aten::sub", floats, number_type, before), before)
         self._tell(number, COMPARED, before)
 
     def _arm(self, condition: Any, number: int, before: Any) -> Any:

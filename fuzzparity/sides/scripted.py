@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,9 +21,8 @@ from fuzzparity.sides.script_graph import COMPARED, MOST_TIMES, ScriptGraph
 
 _EACH = 16  # runs of one shape, of which one is watched operator by operator
 _MOST_SHAPES = 1 << 10
-_MOST_PATHS = 1 << 16
-
-Events = tuple[list[int], list[torch.Tensor]]
+_MOST_PATHS = 1 << 10  # that are kept
+_MOST_DIGESTS = 1 << 16
 
 
 class ScriptRecorder:
@@ -96,7 +95,7 @@ class ScriptRecorder:
         with mode:
             result = function(*args, **kwargs)
         # they are the key and not the outcome: what only some runs tell is no decision that can be searched for
-        self.path = (Decision(f"torch:operators:{mode.digest % _MOST_PATHS}", 1, "", OPERATORS),)
+        self.path = (Decision(f"torch:operators:{mode.digest % _MOST_DIGESTS}", 1, "", OPERATORS),)
         return result
 
 
@@ -111,6 +110,7 @@ class _Copies:
         self._owner = (function,) if is_method else ()
         self._schema = (function.forward if is_method else function).schema.arguments[len(self._owner) :]
         self._send: Any = None
+        self._paths: dict[tuple[int, ...], tuple[Decision, ...]] = {}  # by their events, where they have no margins
 
     def send(self, *given: Any) -> Any:
         """Call the copy that can be sent into arms."""
@@ -118,12 +118,10 @@ class _Copies:
             self._send = self.graph.sendable()
         return self._send(*given)
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the arguments of a call by position: the names of a graph's inputs are its own."""
-        yield from self._owner
-        yield from args
-        for argument in self._schema[len(args) :]:
-            yield kwargs.get(argument.name, argument.default_value)
+    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments of a call by position: the names of a graph's inputs are its own."""
+        rest = self._schema[len(args) :]
+        return [*self._owner, *args, *(kwargs.get(one.name, one.default_value) for one in rest)]
 
     def arms(self, forced: Mapping[str, int]) -> list[int]:
         """Return arms by key as the copy takes them."""
@@ -134,17 +132,28 @@ class _Copies:
         return found
 
     def path(self, told: Sequence[Any]) -> tuple[Decision, ...]:
-        """Return what (events, compared values) tell."""
-        events, compared = told
+        """Return what (events, margins) tell."""
+        events, margins = told
+        if margins:
+            return self._decided(events, margins)
+        key = tuple(events)
+        if key not in self._paths:
+            if len(self._paths) >= _MOST_PATHS:
+                self._paths.clear()
+            self._paths[key] = self._decided(events, ())
+        return self._paths[key]
+
+    def _decided(self, events: Sequence[int], margins: Sequence[float]) -> tuple[Decision, ...]:
         found: list[Decision] = []
         times, rounds = dict[int, int](), dict[int, int]()
-        values = iter(compared)
+        differences = iter(margins)
         margin: float | None = None
         for event in events:
             number, outcome = divmod(event, 3)
             site = self.graph.sites[number]
             if outcome == COMPARED:
-                margin = _margin(next(values), next(values))
+                margin = next(differences)
+                margin = margin if margin == margin else None
                 continue
             if site.what == PYTHON_LOOP:
                 rounds[number] = rounds.get(number, 0) + outcome
@@ -173,10 +182,3 @@ class _Operators(TorchDispatchMode):  # type: ignore[misc]
 
 def _key(base: str, times: int) -> str:
     return f"{base}#{times}" if times else base
-
-
-def _margin(one: torch.Tensor, other: torch.Tensor) -> float | None:
-    if one.numel() != 1 or other.numel() != 1 or one.is_complex() or other.is_complex():
-        return None
-    margin = float(one.item()) - float(other.item())
-    return margin if margin == margin else None

@@ -24,6 +24,7 @@ from fuzzparity.verdict import Kind
 
 _ONE_IN = 64  # executions of ordinary cases, after which one is run again otherwise
 _LATER = 256  # executions of ordinary cases, after which the first seed is run again
+_FAR = 8.0  # times what is allowed: kernels round otherwise for other numbers of rows
 _DEAR_SECONDS = 1.0  # of a seed's run
 HISTORY = "the first seed, later"
 _PATIENCE = 4 * _ONE_IN  # cases without padding, after which it is the turn of rows
@@ -99,6 +100,10 @@ class Relating:
         parent, related = self._running.parent, self._running.related
         return self._generator.following(parent, related.case, (related.relation,), parent.label)
 
+    def drop(self) -> None:
+        """Give up the case that was taken."""
+        self._running = None
+
     def note(self, proposal: Proposal, expected: Execution, actual: Execution, *, is_suspicious: bool) -> None:
         """Look at a case that ran: compare it with the one that it was made of, or let it be run again otherwise."""
         running, self._running = self._running, None
@@ -141,39 +146,47 @@ class Relating:
 
     def _look_back(self, asked: _Asked, answers: tuple[Execution, Execution]) -> None:
         """Report a side whose answer to the first seed is another one now, by more than is allowed."""
-        found = (broken(self._twin.oracle, asked.related, (), *one) for one in zip(asked.answers, answers, strict=True))
-        if HISTORY in self._said or not any(one is not None and one.is_broken for one in found):
+        pairs = zip(asked.answers, answers, strict=True)
+        if HISTORY in self._said or not any(self._is_other(asked.related, *pair) for pair in pairs):
             return
         self._said.add(HISTORY)
         case = asked.related.case
         judgement = self._twin.judge(case, *asked.answers, answers, relative=False)
         build = self._twin.spec.facts.build.digest
         for suspect in suspects_of(build, case, asked.parent.lineage, judgement, *asked.answers):
-            if suspect.verdict.kind is Kind.UNSTABLE:
+            met = suspect.verdict.comparison
+            if suspect.verdict.kind is Kind.UNSTABLE and (met is None or met.kind is not Kind.AGREE):
                 self._send(suspect)
         self._send(
             Noted(
-                f"after {self._calls} calls the first seed no longer gives what it gave at first: what is found from "
-                "then on may not come back alone; state is kept that is not put back"
+                f"after {self._calls} cases the first seed no longer gives what it gave at first: state is kept, not "
+                "put back, and what is found from then on may not come back alone"
             )
         )
 
+    def _is_other(self, related: Related, first: Execution, later: Execution) -> bool:
+        """Tell whether a side answers otherwise than it did, by more than is allowed."""
+        if first.status is not later.status:
+            return True
+        found = broken(self._twin.oracle, related, (), first, later)
+        return found is not None and found.is_broken
+
     def _compare(self, asked: _Asked, answers: tuple[Execution, Execution]) -> None:
-        """Note it where both sides, which agree with each other, do not keep a relation."""
+        """Note it where both sides, which agree with each other, are far from keeping a relation."""
         related = asked.related
         found = [
             broken(self._twin.oracle, related, self._axes or (), first, second)
             for first, second in zip(asked.answers, answers, strict=True)
         ]
-        if any(one is None or not one.is_broken for one in found) or related.relation in self._said:
+        if any(one is None for one in found) or related.relation in self._said:
             return
-        self._said.add(related.relation)
+        by_output = zip(*(one.comparisons for one in found if one is not None), strict=True)
         names = [
             name
-            for name, comparisons in zip(
-                self._twin.oracle.outputs, zip(*(one.comparisons for one in found if one), strict=True), strict=True
-            )
-            if all(comparison.error_ratio > 1.0 for comparison in comparisons)
+            for name, comparisons in zip(self._twin.oracle.outputs, by_output, strict=True)
+            if all(comparison.error_ratio > _FAR for comparison in comparisons)
         ]
-        said = f"output {', '.join(names)}" if names else "an output"
-        self._send(Noted(f"{related.relation}: {said} changes on both sides alike, which is no fault of parity"))
+        if names:
+            self._said.add(related.relation)
+            alike = "on both sides alike, which is no fault of parity"
+            self._send(Noted(f"{related.relation}: output {', '.join(names)} changes {alike}"))

@@ -169,6 +169,9 @@ class Worker:
             self._step(proposal, counters, relative=proposal.lineage.sequence % _RELATIVE_EVERY == 0)
         elif self._relating.has_next:
             proposal = self._relating.take()
+            if self._is_avoided(proposal.case):
+                self._relating.drop()
+                return
             counters.inputs += self._stacking.count(proposal)
             self._step(proposal, counters, relative=True)
         elif self._boundaries.has_next:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fuzzparity.case import Array, Case
 from fuzzparity.contract import Contract, InputContract, Role
 from fuzzparity.generate.links import COUNTS, ENDS, MARKS, SHAPE, SORTED, WITHIN, Link, links_of
-from fuzzparity.generate.texture import Channel, Texture, texture_of
+from fuzzparity.generate.texture import MOST_SEEDS, Channel, Texture, texture_of
 from fuzzparity.generate.understood import Line, place_words
 
 _MOST_CHANNELS = 4  # that are told one by one
@@ -26,9 +26,10 @@ def seen_lines(contract: Contract, seeds: Sequence[Case], *, has_real_seeds: boo
         return ()
     textures = [texture_of(item, [draft[place] for draft in drafts]) for place, item in enumerate(contract.inputs)]
     of = f"seeds ({len(drafts)})" if has_real_seeds else "the first inputs"
+    read = f"seeds (the first {MOST_SEEDS} of {len(drafts)})" if len(drafts) > MOST_SEEDS else of
     lines: list[Line] = []
     for item, texture in zip(contract.inputs, textures, strict=True):
-        lines += _texture_lines(item, texture, of, has_real_seeds)
+        lines += _texture_lines(item, texture, read, has_real_seeds)
     lines += (_link_line(contract, link, of) for link in links_of(contract, drafts, textures))
     return tuple(lines)
 

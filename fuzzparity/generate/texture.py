@@ -17,7 +17,7 @@ from fuzzparity.contract import InputContract, Role
 from fuzzparity.generate.dtypes import traits_of
 from fuzzparity.generate.ranges import channel_axis
 
-_MOST_SEEDS = 16
+MOST_SEEDS = 16  # that are read; the choice of seeds is a diverse one
 _MOST_ELEMENTS = 1 << 20  # of all of them, that channels and padding are sought in
 _MOST_SAMPLE = 1 << 16  # elements of all seeds together that zeros and ties are counted in
 _LEAST_SAMPLE = 16
@@ -150,7 +150,7 @@ class Texture:
 
 def texture_of(item: InputContract, arrays: Sequence[Array]) -> Texture:
     """Return the texture of one input; `arrays` are its values in the seeds, of one rank."""
-    arrays = _first([array for array in arrays[:_MOST_SEEDS] if array.size and array.dtype.kind in "fiuV"])
+    arrays = _first([array for array in arrays[:MOST_SEEDS] if array.size and array.dtype.kind in "fiuV"])
     if not arrays or item.is_opaque:
         return Texture()
     arrays = [array.astype(np.float32) if array.dtype.kind == "V" else array for array in arrays]

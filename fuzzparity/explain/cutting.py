@@ -17,11 +17,11 @@ from fuzzparity.case import Array, Case
 from fuzzparity.execution import Execution
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
-from fuzzparity.explain.showing import COMPARED, DEATHS, REFUSALS
+from fuzzparity.explain.showing import COMPARED, DEATHS, REFUSALS, Sizes, Trying
 from fuzzparity.explain.shrinking import Shrinking
 from fuzzparity.finding import Cut
 from fuzzparity.verdict import Grade, Verdict
-from fuzzparity.work.alone import run_alone
+from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fuzzparity.blame.localize import Located
 
 _SEARCH_SHARE = 0.5  # of the seconds, for nodes; the rest is for sizes and values
+_MOST_DEATHS = 6  # of searches that met a fault that ends their process; the best so far stands
 _GRACE_SECONDS = 5.0  # to end by itself
 _EXPORT_SECONDS = 20.0  # for one more export, of a module of a few calls
 _HEAVY_BYTES = 32 << 20  # of a model: each look at it as a whole takes a second, so a search gets twice the time
@@ -53,17 +54,43 @@ def cut_of(
     is_worth_it = verdict.grade is Grade.BUG and verdict.kind in DEATHS | REFUSALS | COMPARED
     if not is_worth_it or not spec.is_built or seconds <= 0 or verdict.side.startswith("torch"):
         return None
-    best: list[Cut] = []
     seconds *= 2 if spec.facts.build.onnx_bytes > _HEAVY_BYTES else 1
-    job = _Job(context, spec, case, verdict, expected, actual, found, time.monotonic() + seconds)
-    run_alone(
+    deadline, found_cuts, deadly = time.monotonic() + seconds, [], set[Sizes]()
+    for _ in range(_MOST_DEATHS):
+        left = deadline - time.monotonic()
+        job = _Job(context, spec, case, verdict, expected, actual, found, deadline, frozenset(deadly))
+        best, killer = _searched(context, job, left + (_EXPORT_SECONDS if verdict.blame == "export" else 0.0))
+        found_cuts += [best] if best is not None else []
+        if killer is None or time.monotonic() >= deadline:
+            break
+        deadly.add(killer)
+    return min(reversed(found_cuts), key=_size, default=None)
+
+
+def _searched(context: Context, job: _Job, seconds: float) -> tuple[Cut | None, Sizes | None]:
+    """Return the best that a search found in a process of its own, and the sizes at which that died, if it did."""
+    best: list[Cut] = []
+    tried: list[Sizes] = []
+
+    def on_message(message: Cut | Trying) -> None:
+        if isinstance(message, Trying):
+            tried[:] = [message.sizes]
+        else:
+            best[:] = [message]
+
+    answer = run_alone(
         job.run,
         map_path=map_of(context),
         limits=context.limits,
-        on_message=best.append,
-        total_seconds=seconds + _GRACE_SECONDS + (_EXPORT_SECONDS if verdict.blame == "export" else 0.0),
+        on_message=on_message,
+        total_seconds=seconds + _GRACE_SECONDS,
     )
-    return best[-1] if best else None
+    is_dead = isinstance(answer, Exit) and answer.signal is not None and not answer.hang
+    return best[0] if best else None, tried[0] if is_dead and tried else None
+
+
+def _size(cut: Cut) -> tuple[int, int]:
+    return cut.nodes, sum(array.size for array in cut.feeds.values()) + len(cut.model)
 
 
 class _Job(Shrinking):

@@ -41,6 +41,16 @@ class Answer:
     difference: Difference | None = None
 
 
+Sizes = tuple[tuple[tuple[int, ...], ...], int]  # of the arrays that a part is given, and its model's bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """Tell which sizes of a part run next in the process of the search: they may be the last it runs."""
+
+    sizes: Sizes
+
+
 class Showing:
     """Ask of parts whether they show one finding."""
 
@@ -54,13 +64,16 @@ class Showing:
         actual: Execution,
         found: Located | None,
         deadline: float,
+        deadly: frozenset[Sizes] = frozenset(),
     ) -> None:
+        """Bind to one finding; `deadly` are sizes of parts that ended the process of an earlier search."""
         self._context, self._spec, self._case, self._verdict = context, spec, case, verdict
         self._recorded, self._wrong, self._found, self._deadline = expected, actual, found, deadline
         self._bench = Bench(context, spec, case)
         self._plain = replace(self._bench.ort, optimization_level="none")
         self._part, _, self._detail = verdict.blame.partition(":")
         self._send: Callable[[Any], None] = lambda message: None
+        self._deadly, self._met = deadly, set(deadly)
         self._executions = 0
         self._first: Difference | None = None  # how the first answer differed: smaller ones must differ so too
 
@@ -137,6 +150,12 @@ class Showing:
         from fuzzparity.blame.alike import CLEAR, difference
 
         self._executions += 1
+        sizes = tuple(array.shape for array in feeds.values()), len(model)
+        if sizes in self._deadly:
+            return Answer(False)
+        if sizes not in self._met:
+            self._met.add(sizes)
+            self._send(Trying(sizes))
         actual = self._ort(model, feeds)
         if self._verdict.kind in DEATHS:
             return Answer(self._dies_alike(actual))

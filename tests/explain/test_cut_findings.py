@@ -65,6 +65,21 @@ DEATH = """
         return Target(module=net, inputs=start, onnx=given(nodes, "ab", TensorProto.INT32))
 """
 
+# where a window is larger than what it slides over, this kernel ends the process
+POOL = """
+    from fuzzparity import Export
+
+
+    class Pool(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.max_pool2d(x, 3, 2, ceil_mode=True)
+
+
+    def target():
+        start, dims = {"x": torch.ones(2, 16, 17, 17)}, {"x": {0: "n"}}
+        return Target(module=Pool(), inputs=start, dynamic_shapes=dims, export=Export(exporter="torchscript"))
+"""
+
 
 def cut_of(folder: Path, target: str, inputs: dict[str, Array]) -> Cut | None:
     """Judge and investigate one case of a target, and return what its model was cut to."""
@@ -119,3 +134,13 @@ def test_a_kernel_that_dies_is_cut_to_itself(tmp_path):
     assert cut is not None
     assert (operators(cut), cut.way, cut.signal) == (["Div"], "crash", 8)
     assert {array.reshape(-1)[-1].item() for array in cut.feeds.values()} == {least, -1}
+
+
+def test_a_kernel_that_dies_of_small_sizes_is_cut_to_those_that_it_survives(tmp_path):
+    x = np.random.default_rng(0).normal(size=(4, 16, 17, 17)).astype(np.float32)
+    x[:, :, 0, 0] = np.nan
+    cut = cut_of(tmp_path, POOL, {"x": x})
+    assert cut is not None
+    assert (operators(cut), cut.way) == (["MaxPool"], "nonfinite")
+    (array,) = cut.feeds.values()
+    assert array.size <= 9

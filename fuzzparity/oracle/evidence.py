@@ -170,7 +170,7 @@ def weigh(
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.may_step], source.amplified())
     _break_ties(weighings, source)
-    _observe([w for w in weighings if isinstance(w, ReachWeighing) and w.is_mostly_settled], source.more_rounded())
+    _observe([w for w in weighings if w.wants_more_rounded], source.more_rounded())
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
     _learn_bounds([w for w in weighings if isinstance(w, NumericWeighing)], case, referee)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}

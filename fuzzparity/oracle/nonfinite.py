@@ -11,7 +11,7 @@ import numpy as np
 from fuzzparity.case import Array
 from fuzzparity.execution import ORT, TORCH
 from fuzzparity.oracle.compare import as_float64
-from fuzzparity.oracle.draws import EPS_OF_MAXIMUM, RAMP
+from fuzzparity.oracle.draws import EPS_OF_MAXIMUM, RAMP, ROUNDED
 from fuzzparity.oracle.question import Answer, Flags, Question, Wide, difference, pattern
 from fuzzparity.oracle.weighing import OUT_OF_RANGE, Weighing
 from fuzzparity.verdict import Evidence, Grade
@@ -34,13 +34,20 @@ class NonfiniteWeighing(Weighing):
         self.may_meet = (self.exact >= 2) & (not is_finite)
         self.order_torch = np.zeros(self.at.shape, dtype=np.bool_)  # another order of equal values gave its answer
         self.order_ort = self.order_torch.copy()
+        self.is_moved = False  # rounding gave another pattern than the exact answer's
         self.wants_peak = bool(((self.exact == 0) | ~self.reached_torch | self.may_meet).any())
 
     @property
     def is_settled(self) -> bool:
         """Tell whether no further draw can change the answer."""
-        # with NaN or Inf in the inputs, draws change nothing: it is a question of semantics
-        return not self.is_finite or bool(self._excused().all())
+        # with NaN or Inf in the inputs, it is a question of semantics, unless torch's own rounding counts as well
+        is_semantic = not self.is_finite and bool((self.torch == self.exact).all())
+        return is_semantic or bool(self._excused().all())
+
+    @property
+    def wants_more_rounded(self) -> bool:
+        """Tell whether further roundings may well reach what those so far did not."""
+        return self.is_moved and not self.is_settled
 
     def _take(self, test: str, output: Array, change: float) -> None:
         values = as_float64(output).reshape(-1)[self.at]
@@ -49,8 +56,9 @@ class NonfiniteWeighing(Weighing):
             self.order_ort |= self._hit(values, ORT)
             return
         # noise of eps times the maximum carries small values over the edge of a domain: no answer of theirs
-        if self.is_finite and test != EPS_OF_MAXIMUM:
+        if test == ROUNDED or (self.is_finite and test != EPS_OF_MAXIMUM):
             kinds = pattern(values)
+            self.is_moved |= test == ROUNDED and bool((kinds != self.exact).any())
             self.reached_torch |= kinds == self.torch
             self.reached_ort |= kinds == self.ort
 

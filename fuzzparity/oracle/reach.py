@@ -43,7 +43,7 @@ class ReachWeighing(Weighing):
         return bool((self.reached_ort & (self.reached_torch | self.by_order)).all())
 
     @property
-    def is_mostly_settled(self) -> bool:
+    def wants_more_rounded(self) -> bool:
         """Tell whether most of several differing elements need no further draw: then the others may by more of them."""
         return (
             self.at.size > 1 and 2 * int((self.reached_ort & (self.reached_torch | self.by_order)).sum()) > self.at.size

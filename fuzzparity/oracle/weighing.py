@@ -53,6 +53,11 @@ class Weighing:
         return False
 
     @property
+    def wants_more_rounded(self) -> bool:
+        """Tell whether further roundings may well reach what those so far did not."""
+        return False
+
+    @property
     def may_step(self) -> bool:
         """Tell whether the answer may lie on one side of a threshold, which is weighed by larger draws."""
         return self.is_decision

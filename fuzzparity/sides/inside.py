@@ -19,6 +19,7 @@ import torch
 LONG = 2048
 # Up to here, four terms in a lane, the roundings of the partial sums come to no more than some of the result's own.
 SHORT = 32
+_OWN_ROUNDING = 2.0**-44  # of the largest value: float64's roundings of a mean, 1,000 values being added up
 # Engines add in this many lanes at least (AVX2 holds 8 floats), so that a partial sum is that part of the magnitudes.
 _LANES = 8.0
 
@@ -53,15 +54,19 @@ def adds_exactly(name: str, func: Any, args: Sequence[Any], kwargs: dict[str, An
 
     That the sum itself fits says little: a power of two of equal terms always does.
     """
-    size = _magnitude(func, args, kwargs)
-    if size is None or not size.numel():
-        return True
-    largest = float(size.max()) * (terms_of(name, args) if name == "mean" else 1)
+    if name in SPREADS:
+        largest = float(args[0].abs().max()) * terms_of(name, args)
+    else:
+        size = _magnitude(func, args, kwargs)
+        if size is None or not size.numel():
+            return True
+        largest = float(size.max()) * (terms_of(name, args) if name == "mean" else 1)
     steps = [_step(x) for x in args if isinstance(x, torch.Tensor) and x.is_floating_point()]
     added = steps.pop(0) if name in _WITH_START else steps.pop() if name in _PRODUCTS and len(steps) > 2 else math.inf
     return largest <= min(math.prod(steps), added) * 2.0 ** (bits + 1)
 
 
+SPREADS = frozenset({"var", "std", "var_mean", "std_mean"})  # around a mean, which is such a sum
 _PRODUCTS = frozenset({"mm", "bmm", "mv", "dot", "convolution"})
 _WITH_START = frozenset({"addmm", "baddbmm", "addmv"})
 
@@ -97,8 +102,8 @@ def terms_of(name: str, args: Sequence[Any]) -> int:
     if name == "convolution":
         weight, is_transposed, groups = args[1], args[6], args[8]
         return int(weight.numel() // max(1, weight.shape[1] * groups if is_transposed else weight.shape[0]))
-    if name in ("sum", "mean") and tensors:
-        dims = args[1] if len(args) > 1 else None
+    if (name in ("sum", "mean") or name in SPREADS) and tensors:
+        dims = args[1] if len(args) > 1 and not isinstance(args[1], bool) else None
         dims = [dims] if isinstance(dims, int) else list(dims or range(tensors[0].dim()))
         return math.prod(tensors[0].shape[d] for d in dims)
     if name == "cumsum" and tensors[0].dim():
@@ -150,3 +155,9 @@ def slopes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple
             steepest = torch.maximum(torch.cat([steps, after], dim), torch.cat([before, steps], dim))
             found.append((length, func(steepest, *args[1:], **kwargs)))
     return found
+
+
+def without_own_rounding(name: str, out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return a variance or deviation with 0 where float64's own roundings made it: that of equal values."""
+    least = _OWN_ROUNDING * float(x.abs().max()) if x.numel() else 0.0
+    return torch.where(out.abs() <= (least**2 if name.startswith("var") else least), 0.0, out)

@@ -104,3 +104,22 @@ def test_a_product_below_the_smallest_normal_is_rounded_to_the_steps_there_or_to
     assert set(values[:, 1] / step) <= {-8.0, -7.0}
     assert (np.signbit(values[:, 1])).all()
     assert (abs(values[:, 3] - 2.25e-40) <= step).all()
+
+
+def test_rows_of_equal_values_divided_by_their_deviation_give_what_any_rounding_of_mean_and_deviation_gives() -> None:
+    for length in (8, 257):
+        x = np.full((1, length), np.float32(0.014266339), np.float32)
+        forward = {"x": x}
+        referee, one = (
+            Referee(loaded(lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True), forward)),
+            case(x=x),
+        )
+        found = [referee.rounded(one, draw) for draw in range(40)]
+        values = np.array([each[0][0, 0] for each in found if each is not None])
+        assert np.isnan(values).any()  # both exact
+        assert (values == np.inf).any() or length == 8
+        assert (values == -np.inf).any()  # the mean is off, the deviation is not
+        assert np.isfinite(values).any()
+    x = np.full((1, 9), 3.0, np.float32)  # whole numbers add up exactly in any order
+    assert move(lambda x: x.std(1) + x.mean(1), x=x) == 0.0
+    assert move(lambda x, w: x @ w, x=np.ones((1, 9), np.float32), w=np.full((9, 2), 0.5, np.float32)) == 0.0

@@ -16,7 +16,7 @@ from typing import Any
 from fuzzparity.blame.decide import Votes, workaround
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
-from fuzzparity.execution import Execution
+from fuzzparity.execution import Execution, Status, node_told
 from fuzzparity.explain.blaming import BLAMED_KINDS
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.site import Site
@@ -115,13 +115,19 @@ def _search(site: Site, send: Callable[[Any], None]) -> Located | None:
         by_value = _tried(by_values, site)
         if by_value is not None:
             found = replace(found, op=by_value.op, onnx_node=by_value.onnx_node, is_guess=True)
-    if found is None:
+    if found is None and not _refuses_inputs(site):
         found = _tried(of_values, site)
     if found is None or found.is_guess:
         found = _tried(of_refusal, site) or found
     if found is None and part == "export":  # the decomposition itself, which the program's own values cannot show
         found = _tried(_of_capture, site)
     return found
+
+
+def _refuses_inputs(site: Site) -> bool:
+    """Tell whether ORT refuses what it is given, before any node runs: of a node's refusal it names the node."""
+    is_refused = site.verdict.kind is Kind.ERROR_SPLIT and site.actual.status is Status.REFUSED
+    return is_refused and not node_told(site.actual)
 
 
 def _tried(search: Callable[[Site], Located | None], site: Site) -> Located | None:

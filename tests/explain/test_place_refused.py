@@ -104,6 +104,18 @@ def test_the_node_that_answers_where_torch_refuses(tmp_path: Path):
     assert found.is_guess
 
 
+class Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * 0.5).sum(-1)
+
+
+def test_no_node_is_named_where_the_inputs_themselves_are_refused(tmp_path: Path):
+    seed, coarse = {"x": np.arange(6)}, {"x": np.arange(6, dtype=np.int32)}
+    verdict = Verdict(Kind.ERROR_SPLIT, Grade.CONTRACT, attribution=Attribution(""))
+    found = place(tmp_path, Sum(), None, seed, coarse, verdict)
+    assert (found.op, found.onnx_node, found.source) == ("", "", "")
+
+
 class Counting(torch.nn.Module):
     def forward(self, trips: torch.Tensor) -> torch.Tensor:
         return trips + 1

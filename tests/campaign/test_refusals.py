@@ -84,7 +84,7 @@ def test_a_campaign_that_is_nearly_all_refusals_says_so_with_the_words_of_both_s
     ended = fuzz(tmp_path, "--cases", 400, "--workers", 1)
     assert ended.code == 4, ended.stdout
     answer = ended.answer
-    assert answer["rejected"] >= 0.95 * answer["executions"]
+    assert answer["rejected"] >= 0.9 * answer["executions"]
     assert [f for f in ended.findings if f["grade"] == "bug"] == []
     (told,) = [note for note in answer["notes"] if note.startswith("nearly all inputs were refused by both sides")]
     assert "torch refused" in told

@@ -369,11 +369,14 @@ class Noise:
     def __init__(self, bits: int, draw: int) -> None:
         self.mask = (1 << (52 - bits)) - 1  # of the bits that do not fit
         self._least_normal = 2.0 ** _LEAST_EXPONENTS[bits] if bits in _LEAST_EXPONENTS else 0.0
+        # float8_e4m3fn, alone of these, ends elsewhere and has no infinity
+        ends = bits in _LEAST_EXPONENTS and bits != 3
+        self._largest = (2.0 - 2.0**-bits) * 2.0 ** (1 - _LEAST_EXPONENTS[bits]) if ends else math.inf
         self._bits = bits
         self._draw = random.Random(draw)
 
     def rounded(self, array: Array) -> Array:
-        """Return doubles rounded at random to the precision; a value that fits, and any other array, as it is."""
+        """Return doubles rounded at random to the precision and its range; what fits, and any other array, as it is."""
         if array.dtype != np.float64:
             return array
         bits = array.view(np.int64)
@@ -385,6 +388,8 @@ class Noise:
             np.copyto(rounded, bits, where=np.isnan(array))
         wide: Array = rounded.view(np.float64)
         size = np.abs(array)
+        if array.size and np.fmax.reduce(size, axis=None) > self._largest:
+            np.copyto(wide, np.copysign(np.inf, array), where=size > self._largest)
         is_small = size < self._least_normal
         if is_small.any() and (is_small := is_small & (size > 0.0)).any():
             wide[is_small] = self._underflowing(array[is_small])

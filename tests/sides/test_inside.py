@@ -123,3 +123,15 @@ def test_rows_of_equal_values_divided_by_their_deviation_give_what_any_rounding_
     x = np.full((1, 9), 3.0, np.float32)  # whole numbers add up exactly in any order
     assert move(lambda x: x.std(1) + x.mean(1), x=x) == 0.0
     assert move(lambda x, w: x @ w, x=np.ones((1, 9), np.float32), w=np.full((9, 2), 0.5, np.float32)) == 0.0
+
+
+def test_a_deviation_of_equal_large_values_may_overflow_where_the_mean_is_off() -> None:
+    x = np.full((1, 64), 1e30, np.float32)
+    referee, one = Referee(loaded(lambda x: x.var(1), {"x": x})), case(x=x)
+    found = {float(each[0][0]) for each in (referee.rounded(one, draw) for draw in range(12)) if each is not None}
+    assert found == {0.0, np.inf}
+    half = np.array([300.0, -250.0], np.float16)
+    rounded = Referee(loaded(lambda x: x.abs() * x, {"x": half}), "float16").rounded(case(x=half), 0)
+    assert rounded is not None
+    assert rounded[0][0] == np.inf
+    assert abs(rounded[0][1] + 62500.0) <= 32.0

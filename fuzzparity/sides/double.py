@@ -25,12 +25,14 @@ from fuzzparity.case import Array
 from fuzzparity.sides.inside import (
     FORMULAS,
     LONG,
+    NORMS,
     ORDERS,
     RESIZED,
     SHORT,
     SPREADS,
     adds_exactly,
     magnitude_of_long_sum,
+    shifted_norm,
     slopes,
     spread_of_sum,
     terms_of,
@@ -277,6 +279,10 @@ class RoundingMode(Float64Mode):
             size = magnitude_of_long_sum(operator.name, func, args, kwargs)
             if operator.name in _DEVIATIONS and _is_double(out) and not self._draw & 2:
                 return self._rounded(without_own_rounding(operator.name, out, args[0]))
+            if operator.name in NORMS and self._draw & 1 and self._noise.unit <= _FLOAT32_UNIT:
+                to = 2.0 * self._noise.unit * float(self._noise.signs(()))
+                weight = args[2] if operator.name == "native_layer_norm" else args[1]
+                return map_leaves(self._rounded, shifted_norm(operator.name, out, args[0], weight, to))
             is_exact = self._fits(out) and self._fits(size)  # then it was plausibly computed exactly (a count, a mask)
             is_off = is_exact and self._is_off_by_order(operator.name, func, args, kwargs)
             if is_off or not is_exact:

@@ -161,3 +161,29 @@ def without_own_rounding(name: str, out: torch.Tensor, x: torch.Tensor) -> torch
     """Return a variance or deviation with 0 where float64's own roundings made it: that of equal values."""
     least = _OWN_ROUNDING * float(x.abs().max()) if x.numel() else 0.0
     return torch.where(out.abs() <= (least**2 if name.startswith("var") else least), 0.0, out)
+
+
+# operators that give (result, mean, 1 / deviation)
+NORMS = frozenset({"native_layer_norm", "native_group_norm", "native_batch_norm"})
+
+
+def shifted_norm(name: str, out: tuple[Any, ...], x: torch.Tensor, weight: torch.Tensor | None, off: float) -> Any:
+    """Return a norm's results with its means off by a share of themselves, and the deviations as they are.
+
+    Of equal values the deviation is met exactly by an engine whose mean is off by an ulp, and the other way round.
+    """
+    result, mean, inverse = out
+    if not (mean.numel() and mean.dim() and mean.is_floating_point()):
+        return out
+    if name == "native_layer_norm":
+        shift = mean * inverse * off
+        shift = shift if weight is None else shift * weight
+    elif name == "native_batch_norm":
+        shift = (mean * inverse * off).reshape(1, -1, *[1] * (x.dim() - 2))
+        shift = shift if weight is None else shift * weight.reshape(1, -1, *[1] * (x.dim() - 2))
+    else:
+        groups = mean.shape[1]
+        shift = (mean * inverse * off).repeat_interleave(x.shape[1] // groups, 1)
+        shift = shift if weight is None else shift * weight
+        shift = shift.reshape(*shift.shape, *[1] * (x.dim() - 2))
+    return result - shift, mean, inverse

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from small_models import case, loaded
 
@@ -135,3 +136,12 @@ def test_a_deviation_of_equal_large_values_may_overflow_where_the_mean_is_off() 
     assert rounded is not None
     assert rounded[0][0] == np.inf
     assert abs(rounded[0][1] + 62500.0) <= 32.0
+
+
+@pytest.mark.parametrize("norm", [torch.nn.LayerNorm(16), torch.nn.GroupNorm(2, 4), torch.nn.InstanceNorm1d(4)])
+def test_a_norm_of_equal_values_is_off_by_an_ulp_of_their_mean_over_its_epsilon(norm: torch.nn.Module) -> None:
+    x = np.full((2, 4, 16), np.float32(1234.567), np.float32)
+    ulp = float(np.spacing(x[0, 0, 0])) / 1e-5**0.5
+    assert ulp / 2 < move(norm, x=x) < 4 * ulp
+    spread = np.random.default_rng(0).normal(size=(2, 4, 16)).astype(np.float32)
+    assert move(norm, x=spread) < 1e-5

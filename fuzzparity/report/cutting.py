@@ -131,7 +131,14 @@ def cut_values(content: ReproducerContent) -> dict[str, Any]:
         "recorded": _in_text(_recorded(content)),
         "imports": _imports_to_export(cut, texts)
         if exports
-        else _imports(text, source, uses_reference, bool(weights) or computes, any("HERE" in one for one in texts)),
+        else _imports(
+            text,
+            source,
+            uses_reference=uses_reference,
+            has_weights=bool(weights),
+            computes=computes,
+            reads_arrays=any("HERE" in one for one in texts),
+        ),
         "model_text": text,
         "model_source": source,
         "weights": [(ascii(name), one) for name, one in spelled.items()] if text is not None or exports else [],
@@ -179,8 +186,16 @@ def _imports_to_export(cut: Cut, texts: list[str]) -> str:
     return ", ".join(sorted([*names, "printer", *(["load_from_string"] if cut.exporter == "torchscript" else [])]))
 
 
-def _imports(text: str | None, source: str | None, uses_reference: bool, has_weights: bool, reads_arrays: bool) -> str:
-    """Return what is imported from onnx."""
+def _imports(
+    text: str | None,
+    source: str | None,
+    *,
+    uses_reference: bool,
+    has_weights: bool,
+    computes: bool,
+    reads_arrays: bool,
+) -> str:
+    """Return what is imported from onnx; torch's code (`computes`) takes the model's weights as arrays."""
     names = []
     if source is not None:
         names += ["helper"]
@@ -188,7 +203,7 @@ def _imports(text: str | None, source: str | None, uses_reference: bool, has_wei
         names += ["load"]
     if reads_arrays:
         names += ["load_tensor"]
-    if reads_arrays or source is not None or (text is not None and has_weights):
+    if reads_arrays or computes or source is not None or (text is not None and has_weights):
         names += ["numpy_helper"]
     if text is not None:
         names += ["parser"]

@@ -131,6 +131,19 @@ def test_torchs_code_is_run_where_the_cut_has_it(tmp_path):
     assert "torch.load" not in (write_reproducer(tmp_path, hostile) / "repro.py").read_text()
 
 
+def test_torchs_code_takes_the_weights_of_a_model_that_is_read_from_its_file(tmp_path):
+    weight = np.random.default_rng(3).normal(size=(40, 40)).astype(np.float32)  # neither few nor made up
+    names = [twins.info(name, TensorProto.FLOAT, [1, 40]) for name in "xy"]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = twins.to_model([node], names[:1], names[1:], [numpy_helper.from_array(weight, "w")])
+    x, code = np.ones((1, 40), np.float32), ("v1 = torch.matmul(x, w) + 1", "return (v1,)")
+    cut = cut_of(model, {"x": x}, {"y": x @ weight + 1}, errors={"y": 1.0}, torch_code=code, torch_takes=("x", "w"))
+    folder = write_reproducer(tmp_path, replace(twins.numeric(), cut=cut))
+    assert 'load(HERE / "model.onnx")' in (folder / "repro.py").read_text()
+    ended, text = replayed(folder, tmp_path)
+    assert ended == 1, text
+
+
 def test_a_module_is_exported_where_its_exporter_is_at_fault(tmp_path):
     x = np.array([1e-9, 0.5], np.float32)
     content = with_cut(torch_code=("v1 = torch.log1p(x * t)", "return (v1,)"), torch_takes=("x", "t"))

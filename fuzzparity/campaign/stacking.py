@@ -8,7 +8,7 @@ a stack differs and none of its rows does alone, the stack itself runs as an ord
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from fuzzparity.campaign.independence import Dependent, Proof, affordable, changed_output, prove, within_screen
 from fuzzparity.campaign.records import Unstacked
 from fuzzparity.campaign.seen import Seen
-from fuzzparity.case import Array
+from fuzzparity.case import Array, Case
 from fuzzparity.execution import Execution
 from fuzzparity.explain.twin import Twin
 from fuzzparity.finding import IN_BATCH
@@ -38,6 +38,7 @@ _MOST_GROWTH = 8  # times the elements of its input, that the output of a stack 
 _LEAST_ROWS = 4  # that a dear model still gets: the weights are read once for all of them
 _SLOW_SHARE = 0.25  # of the time limit of a run, that a stack may take
 _JUDGED_ALWAYS = 2  # of one look, before only powers of four are
+_MANY_ROWS = 16  # of an ordinary case, from which evidence on a few of them is worth a run more
 
 
 @dataclass(slots=True)
@@ -171,10 +172,37 @@ class Stacking:
         if proof is None or stacker is None or proposal.contract_breaking:
             return int(self._seen.add_case(case))
         places = stacker.maker.places
-        by_row = [array for array, place in zip(case.inputs.values(), places, strict=True) if place is not None]
-        if not any(array.size for array in by_row):  # a case without rows is an input as well
+        if not any(array.size for array, _ in _with_rows(case, places)):  # a case without rows is an input as well
             return int(self._seen.add_case(case))
         return self._seen.add_rows(case, places)
+
+    def telling_rows(self, proposal: Proposal, expected: Execution, actual: Execution) -> Case | None:
+        """Return the case of a few rows that differ, one of each look, out of an ordinary case of many rows.
+
+        None where the rows are few, are not proven independent, or do not differ by themselves.
+        """
+        proof, stacker, case = self._proof, self._generator.stacker, proposal.case
+        is_left = proposal.contract_breaking or IN_BATCH in proposal.lineage.mutators
+        if proof is None or stacker is None or is_left or not (expected.is_ok and actual.is_ok):
+            return None
+        maker = stacker.maker
+        counts = {array.shape[place] for array, place in _with_rows(case, maker.places) if array.ndim > place}
+        rows = counts.pop() if len(counts) == 1 else 0
+        if rows < _MANY_ROWS * maker.least or not _has_rows(expected, proof.axes, rows):
+            return None
+        look = look_at_rows(self._twin.oracle, expected, actual, proof.axes, relative=True)
+        chosen: dict[str, int] = {}
+        for row in _tamest_first(expected, proof.axes, look.suspicious.nonzero()[0])[:_MOST_LOOKED] if look else [0]:
+            chosen.setdefault(look.key(row) if look else "", row)
+        if not chosen:
+            return None
+        few = list(chosen.values())[:_MOST_ALONE]
+        few += few[-1:] * (-len(few) % maker.least)
+        arrays = {
+            name: array if place is None else np.ascontiguousarray(np.take(array, few, axis=place))
+            for (name, array), place in zip(case.inputs.items(), maker.places, strict=True)
+        }
+        return Case(arrays)
 
     def draw(self) -> Stack | None:
         """Return the next stack of the stream, None where none could be made."""
@@ -310,6 +338,11 @@ def _tamest_first(expected: Execution, axes: tuple[int, ...], rows: Array) -> li
     wildness = np.where(np.isfinite(wildness), wildness, np.inf)
     found: list[int] = rows[np.argsort(wildness, kind="stable")].tolist()
     return found
+
+
+def _with_rows(case: Case, places: Sequence[int | None]) -> list[tuple[Array, int]]:
+    """Return the inputs that hold rows, each with the axis along which it does."""
+    return [(array, place) for array, place in zip(case.inputs.values(), places, strict=True) if place is not None]
 
 
 def _has_rows(execution: Execution, axes: tuple[int, ...], rows: int) -> bool:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fuzzparity.campaign.gate import gate
 from fuzzparity.campaign.records import GateSpec, Kept, Lease, LeaseDone, WorkerSpec
-from fuzzparity.campaign.worker import Worker
+from fuzzparity.campaign.stacking import Counters
+from fuzzparity.campaign.worker import FEW_ROWS, Worker
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
@@ -213,3 +215,22 @@ def test_a_worker_told_not_to_stack_does_not(tmp_path: Path):
     ran = opened(tmp_path, "lambda x: x * 2", may_stack=False).run(64)
     assert ran.worker.note == ""
     assert ran.inputs <= 64
+
+
+@pytest.mark.parametrize(
+    ("forward", "rows"),
+    [
+        ("lambda x: torch.where(x > 1.5, x * 3, x * 2)", 1),
+        ("lambda x: x * 2 if x.shape[0] < 32 else x * 3", 64),  # no few rows show it
+    ],
+)
+def test_a_large_case_is_judged_on_the_few_rows_that_show_all_of_it(tmp_path: Path, forward: str, rows: int):
+    ran = opened(tmp_path, forward)
+    x = np.full((64, 6), 0.5, np.float32)
+    x[7] = 2.0
+    ran.worker.generator.begin(1)
+    ran.worker._step(Proposal(Case({"x": x}), Lineage(sequence=5), "recipe"), Counters(), relative=False)
+    (suspect,) = ran.bugs
+    assert suspect.case.inputs["x"].shape[0] == rows
+    assert (FEW_ROWS in suspect.lineage.mutators) == (rows == 1)
+    assert suspect.lineage.sequence == 5

@@ -82,7 +82,13 @@ VALUE_KINDS = frozenset(
     {Kind.SHAPE, Kind.DTYPE, Kind.NONFINITE, Kind.DECISION, Kind.NUMERIC, Kind.BRANCH_SPLIT}
 )  # what both sides compute is another thing
 REPEATED_KINDS = (VALUE_KINDS | {Kind.ERROR_SPLIT, Kind.CRASH}) - {Kind.BRANCH_SPLIT}  # may hold several causes
+BLAMED_KINDS = VALUE_KINDS | {Kind.CRASH, Kind.HANG, Kind.LOAD_ERROR, Kind.ERROR_SPLIT}  # arbiters have an answer to
 SIZED = frozenset({Kind.NUMERIC, Kind.DECISION})  # of which a tolerance can be the last word
+
+
+def may_blame(verdict: Verdict) -> bool:
+    """Tell whether arbiters are worth asking: a bug whose part is not plain yet."""
+    return verdict.grade is Grade.BUG and verdict.blame == "unknown" and verdict.kind in BLAMED_KINDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class Plan:
         return (self.deep_seconds, self.deep_seeds) if large else (self.alone_seconds, self.alone_seeds)
 
 
-QUICK = Plan(alone_seconds=15.0, deep_seconds=30.0, alone_seeds=1, deep_seeds=1, loop_seconds=8.0)
+QUICK = Plan(alone_seconds=12.0, deep_seconds=24.0, alone_seeds=1, deep_seeds=1, loop_seconds=6.0)
 
 
 @dataclass
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--cases", type=Path, help="a folder of published cases with a README of rows")
     parser.add_argument("--methods", default="", help="comma separated: ours, ours blind, normal, hypothesis, finite")
     parser.add_argument("--settings", default="", help="comma separated: alone, deep, several, control, case")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="runs at a time")
+    parser.add_argument("--jobs", type=int, help="runs at a time; default: half of the cores, all of them for --quick")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"runs that are over; default: {RESULTS}")
     parser.add_argument("--seconds", type=float, help="of each campaign instead of the plan's")
     parser.add_argument("--seeds", type=int, help="campaigns of each twin instead of the plan's")
@@ -111,7 +111,9 @@ def main() -> int:
         parser.error(f"no method {', '.join(unknown)}; there are {', '.join([OURS, BLIND, *METHODS])}")
     subjects = chosen(given)
     if not given.report:
-        run_all(subjects, methods, plan_of(given), given.results, given.jobs)
+        cores = os.cpu_count() or 2
+        jobs = given.jobs or (cores if given.quick else max(1, cores // 2))
+        run_all(subjects, methods, plan_of(given), given.results, jobs)
     return report(given.results, subjects, methods)
 
 

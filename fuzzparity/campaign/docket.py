@@ -23,7 +23,7 @@ from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution, node_told
 from fuzzparity.explain.records import Better, Interim, InvestigateSpec, Investigation, Slipped, TwinSpec
-from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, suspects_of
+from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, may_blame, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
@@ -47,6 +47,7 @@ class _Work:
     suspect: Suspect
     best: Case | None = None
     deaths: int = 0
+    is_hurried: bool = False  # started with less time than it may take, since the campaign ends
 
 
 @dataclass(slots=True)
@@ -150,12 +151,14 @@ class Docket:
             seconds = _MINIMIZE_SECONDS * share
             if seconds_left is not None:
                 seconds = min(seconds, max(0.5, seconds_left * most / (len(self._queue) + 1)))
+            blame_seconds = _BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds)
+            work.is_hurried = blame_seconds < _BLAME_SECONDS
             spec = InvestigateSpec(
                 twin,
                 work.suspect,
                 minimize_executions=int(_MINIMIZE_EXECUTIONS * share),
                 minimize_seconds=seconds,
-                blame_seconds=_BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds),
+                blame_seconds=blame_seconds,
                 beside=causes_beside(self.corpus, work.suspect.bucket),
             )
             child = self.prepared.pool.launch(INVESTIGATE_JOB, (spec,), limits=self.prepared.limits, label=_LABEL)
@@ -226,7 +229,9 @@ class Docket:
 
     def _finish(self, work: _Work, outcome: Investigation) -> None:
         if outcome.confirmation.reproduced:
-            self._store(work, outcome, Stage.MINIMIZED, is_done=True)
+            # left without blame for want of time it stays confirmed: the next campaign that meets it asks again
+            is_open = work.is_hurried and outcome.verdict is not None and may_blame(outcome.verdict)
+            self._store(work, outcome, Stage.CONFIRMED if is_open else Stage.MINIMIZED, is_done=True)
 
     def _store(self, work: _Work, outcome: Investigation, stage: Stage, *, is_done: bool = False) -> None:
         """Store what an investigation came to, and write its reproducer; `is_done`: its place was looked for."""

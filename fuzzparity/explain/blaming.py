@@ -17,32 +17,13 @@ from fuzzparity.case import Case
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
 from fuzzparity.explain.records import TwinSpec
+from fuzzparity.finding import may_blame
 from fuzzparity.oracle.regions import only
 from fuzzparity.oracle.where import counted
 from fuzzparity.target import Export
-from fuzzparity.verdict import Attribution, Grade, Kind, Statement, Verdict
+from fuzzparity.verdict import Attribution, Kind, Statement, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR
 from fuzzparity.work.loader import Context
-
-BLAMED_KINDS = frozenset(
-    {
-        Kind.CRASH,
-        Kind.HANG,
-        Kind.LOAD_ERROR,
-        Kind.ERROR_SPLIT,
-        Kind.BRANCH_SPLIT,
-        Kind.SHAPE,
-        Kind.DTYPE,
-        Kind.NONFINITE,
-        Kind.DECISION,
-        Kind.NUMERIC,
-    }
-)
-
-
-def may_blame(verdict: Verdict) -> bool:
-    """Tell whether arbiters are worth asking: a bug whose part is not plain yet."""
-    return verdict.grade is Grade.BUG and verdict.blame == "unknown" and verdict.kind in BLAMED_KINDS
 
 
 def blamed(

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
-from fuzzparity.explain.blaming import blamed, may_blame
+from fuzzparity.explain.blaming import blamed
 from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.finite import is_also_finite
 from fuzzparity.explain.locating import located
@@ -27,7 +27,7 @@ from fuzzparity.explain.records import (
 )
 from fuzzparity.explain.relating import told_by_relations
 from fuzzparity.explain.repeats import last_beside
-from fuzzparity.finding import VALUE_KINDS, Confirmation, Suspect
+from fuzzparity.finding import VALUE_KINDS, Confirmation, Suspect, may_blame
 from fuzzparity.oracle.looks import looks_like
 from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.limits import CONFIRM_FACTOR

@@ -17,10 +17,10 @@ from fuzzparity.blame.decide import Votes, workaround
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
 from fuzzparity.execution import Execution, Status, node_told
-from fuzzparity.explain.blaming import BLAMED_KINDS
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.site import Site
 from fuzzparity.explain.told_by_values import by_values, of_refusal, of_values
+from fuzzparity.finding import BLAMED_KINDS
 from fuzzparity.verdict import Attribution, Kind, Verdict
 from fuzzparity.work.loader import Context
 

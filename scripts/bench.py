@@ -6,8 +6,10 @@ A campaign of N executions is run as a user would run it, with one worker and wi
 `rng_seed` and outcomes alone, so the same worker runs once more here, untimed, and a sample of the rows it runs is
 taken; the corpus proves that they are the same. Each row of the sample goes alone through plain torch, plain ONNX
 Runtime and `np.allclose`, one thread each: the bare loop. Campaigns and loops take turns, round by round; figures are
-medians, and their spread is that of the rounds. The untimed run also tells where a worker's CPU time goes. `inputs` are
-distinct rows, an execution is one run of the pair. Confirming and minimizing go on beside the campaign.
+medians, and their spread is that of the rounds: each has a seed and rows of its own, and how many rows an execution
+holds is chance, so several workers are compared in executions as well. The untimed run also tells where a worker's CPU
+time goes. `inputs` are distinct rows, an execution is one run of the pair. Confirming and minimizing go on beside the
+campaign.
 
 Polygraphy's comparator and torch.onnx's verification run on the same rows. Polygraphy is no dependency: it is measured
 where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
@@ -42,7 +44,8 @@ ROUNDS = 3
 WORKERS = 2
 LEAST_SECONDS = 3.0  # of each loop per round
 SAMPLED_ROWS = 512
-TARGETS = {"conv": 1500, "mlp": 8000}  # name in bench_targets.py -> executions of a campaign
+# name in bench_targets.py -> executions of a campaign; the first few hundred are the sweep, whose rows are often alike
+TARGETS = {"conv": 4000, "mlp": 8000}
 
 Row = dict[str, np.ndarray[Any, Any]]
 
@@ -341,7 +344,7 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="fuzzparity-bench-") as text:
         for number in range(rounds):
             one = run_campaign(name, cases, Path(text) / f"{number}-one", 1, number)
-            rows = rows or recorded_rows(name, one["executions"], Path(text) / f"{number}-one")
+            rows = recorded_rows(name, one["executions"], Path(text) / f"{number}-one")
             bare = rate(loop, rows)
             many = run_campaign(name, cases * workers, Path(text) / f"{number}-many", workers, number)
             inputs, all_inputs = one["inputs"] / one["seconds"], many["inputs"] / many["seconds"]
@@ -351,6 +354,7 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
                 ("bare", bare),
                 ("ratio", inputs / bare),
                 ("workers", all_inputs / inputs),
+                ("workers' executions", many["executions"] / many["seconds"] / (one["executions"] / one["seconds"])),
             ):
                 figures.add(key, value)
     plain = session.get_inputs()  # a first run that has to succeed: what raises at once looks fast
@@ -373,6 +377,7 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
         "bare": "rows/s of the bare loop",
         "ratio": "one worker / bare loop",
         "workers": f"{workers} workers / one worker",
+        "workers' executions": f"{workers} workers / one, in executions",
     }
     lines = [
         figures.line(name, key, words.get(key, key), ".2f" if "/ " in words.get(key, key) else ".0f")

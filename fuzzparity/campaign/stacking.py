@@ -22,7 +22,7 @@ from fuzzparity.explain.twin import Twin
 from fuzzparity.finding import IN_BATCH
 from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.rowfeatures import RowFeatures
-from fuzzparity.generate.rows import MOST_ROWS, Stack, why_not
+from fuzzparity.generate.rows import MOST_ROWS, Stack, take_rows, why_not
 from fuzzparity.oracle.rows import RowLook, by_row, look_at_rows
 
 _PERIOD = 2  # every so many executions is a stack
@@ -191,18 +191,13 @@ class Stacking:
         if rows < _MANY_ROWS * maker.least or not _has_rows(expected, proof.axes, rows):
             return None
         look = look_at_rows(self._twin.oracle, expected, actual, proof.axes, relative=True)
+        if look is None:  # a form that differs, which any rows mostly show
+            return take_rows(case, maker.places, range(maker.least))
         chosen: dict[str, int] = {}
-        for row in _tamest_first(expected, proof.axes, look.suspicious.nonzero()[0])[:_MOST_LOOKED] if look else [0]:
-            chosen.setdefault(look.key(row) if look else "", row)
-        if not chosen:
-            return None
+        for row in _tamest_first(expected, proof.axes, look.suspicious.nonzero()[0])[:_MOST_LOOKED]:
+            chosen.setdefault(look.key(row), row)
         few = list(chosen.values())[:_MOST_ALONE]
-        few += few[-1:] * (-len(few) % maker.least)
-        arrays = {
-            name: array if place is None else np.ascontiguousarray(np.take(array, few, axis=place))
-            for (name, array), place in zip(case.inputs.items(), maker.places, strict=True)
-        }
-        return Case(arrays)
+        return take_rows(case, maker.places, few + few[-1:] * (-len(few) % maker.least)) if few else None
 
     def draw(self) -> Stack | None:
         """Return the next stack of the stream, None where none could be made."""

@@ -18,7 +18,7 @@ from fuzzparity.execution import Execution
 from fuzzparity.generate.contract import Valid, breach
 from fuzzparity.generate.generator import Generator
 from fuzzparity.generate.rng import Rng
-from fuzzparity.generate.rows import Stacker
+from fuzzparity.generate.rows import Stacker, take_rows
 from fuzzparity.oracle.judge import Oracle
 from fuzzparity.verdict import Comparison, Kind
 
@@ -154,11 +154,7 @@ class Rows:
         return self._taken(REPEATED, case, [row] * rows) if rows > self.count(case) else None
 
     def _taken(self, relation: str, case: Case, rows: Sequence[int]) -> Related | None:
-        arrays = {
-            name: array if place is None else np.ascontiguousarray(np.take(array, rows, axis=place))
-            for (name, array), place in zip(case.inputs.items(), self._maker.places, strict=True)
-        }
-        made = Case(arrays)
+        made = take_rows(case, self._maker.places, rows)
         return None if breach(self._contract, made, self._valid) else Related(relation, made, tuple(rows))
 
     def proven(

@@ -63,15 +63,21 @@ class Stack:
 
     def take(self, rows: Sequence[int] | Array) -> Case:
         """Return the case of some of the rows, in their order."""
-        arrays = {
-            name: array if place is None else np.ascontiguousarray(np.take(array, rows, axis=place))
-            for (name, array), place in zip(self.case.inputs.items(), self.places, strict=True)
-        }
-        return Case(arrays)
+        return take_rows(self.case, self.places, rows)
 
     def names_of(self, row: int) -> tuple[str, ...]:
         """Return the moves that a row went through."""
         return next((group.names for group in self.groups if group.start <= row < group.stop), ())
+
+
+def take_rows(case: Case, places: Sequence[int | None], rows: Sequence[int] | Array) -> Case:
+    """Return the case of some rows, in their order. `places`: by input, the axis of its rows; None: it has none."""
+    return Case(
+        {
+            name: array if place is None else np.ascontiguousarray(np.take(array, rows, axis=place))
+            for (name, array), place in zip(case.inputs.items(), places, strict=True)
+        }
+    )
 
 
 def why_not(contract: Contract) -> str:

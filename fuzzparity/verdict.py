@@ -132,6 +132,9 @@ class Evidence:
     score_gap: float | None = None  # ulps between the scores of the two choices, where a float output holds them
 
 
+RELATION = "relation: "  # begins the name of an arbiter that is a relation, which the side that it is for keeps
+
+
 @dataclass(frozen=True, slots=True)
 class Statement:
     """Hold what one arbiter said: `sides_with` is "torch", "ort", "neither", or "" for no vote."""

@@ -3,22 +3,24 @@
     scripts/bench [--cases N] [--rounds N] [--workers N] [conv] [mlp]
 
 A campaign of N executions is run as a user would run it, with one worker and with several. Its cases follow from
-`rng_seed` and outcomes alone, so the same worker runs once more here, untimed, and a sample of the rows it runs is
-taken; the corpus proves that they are the same. Each row of the sample goes alone through plain torch, plain ONNX
-Runtime and `np.allclose`, one thread each: the bare loop. Campaigns and loops take turns, round by round; figures are
-medians, and their spread is that of the rounds: each has a seed and rows of its own, and how many rows an execution
-holds is chance, so several workers are compared in executions as well. The untimed run also tells where a worker's CPU
-time goes. `inputs` are distinct rows, an execution is one run of the pair. Confirming and minimizing go on beside the
-campaign.
+`rng_seed` and outcomes alone, so the same worker runs here first, untimed, and its rows are kept; the corpus of the
+campaign proves that they are the same. The bare loop puts each row alone, once and in its order, through plain torch,
+plain ONNX Runtime and `np.allclose`, one thread each: half of the rows before the campaign, half after it, since the
+speed of a machine drifts within minutes. Figures are medians, and their spread is that of the rounds: each has a seed
+and rows of its own, and how many rows an execution holds is chance, so several workers are compared in executions as
+well. Several bare loops at a time say how much more than one core's work a machine gives at all. The untimed run also
+tells where a worker's CPU time goes. `inputs` are distinct rows, an execution is one run of the pair. Confirming and
+minimizing go on beside the campaign.
 
-Polygraphy's comparator and torch.onnx's verification run on the same rows. Polygraphy is no dependency: it is measured
-where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
+Polygraphy's comparator and torch.onnx's verification run on a sample of the rows. Polygraphy is no dependency: it is
+measured where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import logging
 import os
@@ -36,16 +38,19 @@ from typing import Any
 import numpy as np
 
 from fuzzparity.case import Case, Lineage
+from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import KeptCase
 from fuzzparity.work.announce import Announcer
 
 SCRIPTS = Path(__file__).resolve().parent
 ROUNDS = 3
 WORKERS = 2
-LEAST_SECONDS = 3.0  # of each loop per round
+MOST_SECONDS = 40.0  # of each half of a bare loop
+LEAST_SECONDS = 3.0  # of the loops that run a sample of the rows
 SAMPLED_ROWS = 512
+MOST_BYTES = 1 << 31  # of rows that are kept
 # name in bench_targets.py -> executions of a campaign; the first few hundred are the sweep, whose rows are often alike
-TARGETS = {"conv": 4000, "mlp": 8000}
+TARGETS = {"conv": 6000, "mlp": 16000}
 
 Row = dict[str, np.ndarray[Any, Any]]
 
@@ -123,27 +128,26 @@ class Nowhere:
 
 
 class Recorder(Announcer):
-    """Announce nothing but take a sample of the distinct rows that a worker runs; compare cases with those expected.
+    """Announce nothing but keep the distinct rows that a worker runs, in their order, and the digest of each case.
 
-    What comes twice counts once, as in `inputs`: batches grown by repeated rows would fill the sample with them.
+    What comes twice counts once, as in `inputs`.
     """
 
-    def __init__(self, path: Path, expected: dict[int, str], places: tuple[int | None, ...]) -> None:
-        """`expected`: digests by place in the stream; `places`: where each input has its rows."""
+    def __init__(self, path: Path, places: tuple[int | None, ...]) -> None:
+        """`places`: where each input has its rows."""
         super().__init__(path)
         self.rows: list[Row] = []
-        self.unlike = 0
-        self._expected = expected
+        self.digests: dict[int, str] = {}  # by place in the stream
+        self.left_out = 0
         self._places = places
-        self.met: set[int] = set()
-        self._rng = np.random.default_rng(0)
+        self._met: set[int] = set()
+        self._bytes = 0
 
     def case(self, case: Case, sequence: int = -1) -> None:
-        """Take each new row into the sample with one probability (reservoir sampling)."""
+        """Keep the rows of a case that are new, while the memory for them suffices."""
         if sequence < 0:
             return
-        if sequence in self._expected:
-            self.unlike += self._expected[sequence] != case.digest
+        self.digests[sequence] = case.digest
         arrays = dict(case.inputs)
         count = next(
             (a.shape[p] for a, p in zip(arrays.values(), self._places, strict=True) if p is not None and a.ndim > p), 1
@@ -154,46 +158,47 @@ class Recorder(Announcer):
                 for (name, a), p in zip(arrays.items(), self._places, strict=True)
             }
             key = hash(tuple((a.shape, a.tobytes()) for a in one.values()))
-            if key in self.met:
+            if key in self._met:
                 continue
-            self.met.add(key)
-            place = len(self.rows) if len(self.rows) < SAMPLED_ROWS else int(self._rng.integers(len(self.met)))
-            if place >= SAMPLED_ROWS:
-                continue
-            self.rows[place : place + 1] = [one]
+            self._met.add(key)
+            self._bytes += sum(a.nbytes for a in one.values())
+            if self._bytes > MOST_BYTES:
+                self.left_out += 1
+            else:
+                self.rows.append(one)
 
 
-def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
-    """Return a sample of the rows that the campaign in `folder` ran, by running its worker again."""
+def recorded(name: str, cases: int, folder: Path, rng_seed: int) -> Recorder:
+    """Return the rows that a campaign of these cases will run, by running its worker here."""
     from fuzzparity.campaign.crew import LEASE_EXECUTIONS, LEASE_SECONDS
     from fuzzparity.campaign.gate import gate
     from fuzzparity.campaign.records import GateSpec, Lease, WorkerSpec
     from fuzzparity.campaign.worker import Worker
-    from fuzzparity.corpus.database import Corpus
     from fuzzparity.explain.records import TwinSpec
     from fuzzparity.sides.export import make_build
     from fuzzparity.sides.load import load_target
     from fuzzparity.work.limits import Limits
     from fuzzparity.work.loader import Context
 
+    folder.mkdir(parents=True)
     loaded = load_target(f"{SCRIPTS / 'bench_targets.py'}:{name}")
     facts = make_build(loaded, folder / "builds").facts
     assert facts is not None
-    with Corpus.open(folder / "corpus.sqlite", read_only=True) as corpus:
-        kept = {row.lineage.sequence: row.digest for row in corpus.cases() if row.lineage.sequence >= 0}
     map_path = folder / "bench.map"
     places = tuple(
         next((place for place, dim in enumerate(item.dims) if dim.symbol == facts.contract.batch), None)
         for item in facts.contract.inputs
     )
-    recorder = Recorder(map_path, kept, places)
+    recorder = Recorder(map_path, places)
     context = Context(loaded, Nowhere(), recorder, map_path, Limits())  # type: ignore[arg-type]
     report = gate(context, GateSpec(facts))
     seeds = tuple(case.digest for case in report.agreed)
-    spec = WorkerSpec(TwinSpec(facts, report.policy, report.statistics), str(folder / "seeds.sqlite"), seeds, 0, True)
+    spec = WorkerSpec(
+        TwinSpec(facts, report.policy, report.statistics), str(folder / "seeds.sqlite"), seeds, rng_seed, True
+    )
     with Corpus.open(folder / "seeds.sqlite", create=True) as own:  # a corpus with nothing but the seeds
         first = [KeptCase(case, Lineage(origin="seed")) for case in report.agreed]
-        own.keep_cases(own.begin_campaign(facts, "bench", 0), first)
+        own.keep_cases(own.begin_campaign(facts, "bench", rng_seed), first)
     worker, shares = Worker(context, spec), Shares()
     shares.watch(worker)
     done, number, sweep_from = 0, 0, 0
@@ -201,13 +206,18 @@ def recorded_rows(name: str, cases: int, folder: Path) -> list[Row]:
         size = min(LEASE_EXECUTIONS, cases - done)
         finished = worker.work(Lease(number, size, done, LEASE_SECONDS, sweep_from=sweep_from))
         done, number, sweep_from = done + size, number + 1, finished.sweep_position
-    same = "the same" if not recorder.unlike else "NOT the same"
+    left_out = f", {recorder.left_out} more are left out" if recorder.left_out else ""
     print(
-        f"      {len(recorder.rows)} distinct rows sampled of {len(recorder.met)};"
-        f" the cases are {same} as the campaign kept"
+        f"      {len(recorder.rows)} distinct rows{left_out}; an execution in CPU time: {shares.text(done)}", flush=True
     )
-    print(f"      one execution of a worker, in CPU time: {shares.text(done)}")
-    return recorder.rows
+    return recorder
+
+
+def unlike(recorder: Recorder, corpus: Path) -> int:
+    """Return how many of the cases that a campaign kept are not those of the worker that ran here."""
+    with Corpus.open(corpus, read_only=True) as kept:
+        rows = [row for row in kept.cases() if row.lineage.sequence >= 0]
+    return sum(recorder.digests.get(row.lineage.sequence) != row.digest for row in rows)
 
 
 def bare_sides(name: str) -> tuple[Any, Any, Any]:
@@ -237,19 +247,18 @@ def bare_sides(name: str) -> tuple[Any, Any, Any]:
     return target.module, onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), program
 
 
-def rate(run: Callable[[Row], None], rows: list[Row], least_seconds: float = LEAST_SECONDS) -> float:
-    """Return rows per second of one call each; a row that a side refuses counts as well."""
+def rate(run: Callable[[Row], None], rows: Iterable[Row], most_seconds: float = MOST_SECONDS) -> float:
+    """Return rows per second of one call each, in order, each row once; one that a side refuses counts as well."""
     done, started = 0, time.perf_counter()
     with np.errstate(all="ignore"):
-        while time.perf_counter() - started < least_seconds:
-            for row in rows:
-                done += 1
-                try:
-                    run(row)
-                except Exception:  # ORT's exceptions share no base, and a refusal is an answer
-                    pass
-                if done % 16 == 0 and time.perf_counter() - started >= least_seconds:
-                    break
+        for row in rows:
+            done += 1
+            try:
+                run(row)
+            except Exception:  # ORT's exceptions share no base, and a refusal is an answer
+                pass
+            if done % 16 == 0 and time.perf_counter() - started >= most_seconds:
+                break
     return done / (time.perf_counter() - started)
 
 
@@ -263,6 +272,34 @@ def bare_loop(module: Any, session: Any) -> Callable[[Row], None]:
         np.allclose(session.run(None, row)[0], expected.numpy(), rtol=1e-4, atol=1e-5)
 
     return run
+
+
+def rate_of_several(name: str, rows: list[Row], path: Path, count: int) -> float:
+    """Return rows per second of several bare loops at a time, in a process each: what this machine can give at all."""
+    np.savez(path, **{f"{number} {key}": array for number, row in enumerate(rows) for key, array in row.items()})
+    command = [sys.executable, str(SCRIPTS / "bench.py"), "--loop", str(path), name]
+    loops = [subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) for _ in range(count)]
+    for one in loops:  # all are ready before the first starts
+        assert one.stdout is not None
+        one.stdout.readline()
+    for one in loops:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    return sum(float(one.communicate()[0]) for one in loops)
+
+
+def be_a_loop(name: str, path: Path) -> None:
+    """Be the process of one of several bare loops: say "ready", wait for a line, and print rows per second."""
+    rows: dict[int, Row] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for key in arrays.files:
+            number, _, item = key.partition(" ")
+            rows.setdefault(int(number), {})[item] = arrays[key]
+    loop = bare_loop(*bare_sides(name)[:2])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(rate(loop, itertools.cycle(rows.values()), LEAST_SECONDS), flush=True)
 
 
 def torch_verification(program: Any) -> Callable[[Row], None]:
@@ -324,6 +361,10 @@ class Figures:
         """Add a round's figure."""
         self.found.setdefault(name, []).append(value)
 
+    def latest(self) -> str:
+        """Return what the last round measured."""
+        return ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.found.items())
+
     def line(self, target: str, key: str, words: str, form: str) -> str:
         """Return a line of the table: median, spread as a share of it, least and most."""
         values = self.found[key]
@@ -340,13 +381,23 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
     """Measure one target and return its lines of the table."""
     module, session, program = bare_sides(name)
     loop, figures = bare_loop(module, session), Figures()
-    rows: list[Row] = []
+    sample: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="fuzzparity-bench-") as text:
         for number in range(rounds):
-            one = run_campaign(name, cases, Path(text) / f"{number}-one", 1, number)
-            rows = recorded_rows(name, one["executions"], Path(text) / f"{number}-one")
-            bare = rate(loop, rows)
-            many = run_campaign(name, cases * workers, Path(text) / f"{number}-many", workers, number)
+            folder = Path(text) / str(number)
+            recorder = recorded(name, cases, folder / "here", number)
+            rows = recorder.rows
+            half = len(rows) // 2
+            before = rate(loop, rows[:half])
+            one = run_campaign(name, cases, folder / "one", 1, number)
+            after = rate(loop, rows[half:])
+            bare = 2 / (1 / before + 1 / after)
+            many = run_campaign(name, cases, folder / "many", workers, number)
+            sample = rows[:: max(1, len(rows) // SAMPLED_ROWS)]
+            alone = rate_of_several(name, sample, folder / "rows.npz", 1)
+            side_by_side = rate_of_several(name, sample, folder / "rows.npz", workers)
+            if others := unlike(recorder, folder / "one" / "corpus.sqlite"):
+                print(f"      {others} cases of the campaign are NOT those whose rows the bare loop ran")
             inputs, all_inputs = one["inputs"] / one["seconds"], many["inputs"] / many["seconds"]
             for key, value in (
                 ("inputs", inputs),
@@ -355,8 +406,10 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
                 ("ratio", inputs / bare),
                 ("workers", all_inputs / inputs),
                 ("workers' executions", many["executions"] / many["seconds"] / (one["executions"] / one["seconds"])),
+                ("bare loops", side_by_side / alone),
             ):
                 figures.add(key, value)
+            print(f"      round {number}: {figures.latest()}", flush=True)
     plain = session.get_inputs()  # a first run that has to succeed: what raises at once looks fast
     peers: Iterable[tuple[str, Callable[[Row], None] | None]] = (
         ("Polygraphy's comparator", polygraphy_comparator(module, session)),
@@ -368,13 +421,14 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
             continue
         run({item.name: np.ones([n if isinstance(n, int) else 64 for n in item.shape], np.float32) for item in plain})
         for ours in figures.found["inputs"]:
-            speed = rate(run, rows)
+            speed = rate(run, itertools.cycle(sample), LEAST_SECONDS)
             figures.add(f"rows/s of {peer}", speed)
             figures.add(f"one worker / {peer}", ours / speed)
     words = {
         "inputs": "inputs/s of one worker",
         "executions": "executions/s of one worker",
         "bare": "rows/s of the bare loop",
+        "bare loops": f"{workers} bare loops / one bare loop",
         "ratio": "one worker / bare loop",
         "workers": f"{workers} workers / one worker",
         "workers' executions": f"{workers} workers / one, in executions",
@@ -393,7 +447,11 @@ def main() -> None:
     parser.add_argument("--cases", type=int, help="executions of each campaign")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of each measurement; default {ROUNDS}")
     parser.add_argument("--workers", type=int, default=WORKERS, help=f"against one; default {WORKERS}")
+    parser.add_argument("--loop", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.loop:
+        be_a_loop(options.names[0], options.loop)
+        return
     table = [HEAD]
     for name in options.names or TARGETS:
         if name not in TARGETS:

@@ -8,8 +8,9 @@
 
 Twins stand alone, deep in networks of about a million parameters, five in one network, and as sound controls. Each is
 fuzzed as a user would fuzz it, and by loops that people write by hand: random normal arrays, and Hypothesis arrays with
-its defaults or finite floats, on both sides with a tolerance. "ours blind" learns nothing from what it sees. Runs that
-are over are kept in a file and not run again.
+its defaults or finite floats, on both sides with a tolerance. "ours blind" learns nothing from what it sees. A campaign
+is stopped once each of its faults is found as itself; on a control it runs to its end. Runs that are over are kept in a
+file and not run again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from fuzzparity.corpus.database import Corpus
+from fuzzparity.errors import CorpusError
+from fuzzparity.report.plain import finding_object
 
 SCRIPTS = Path(__file__).resolve().parent
 TARGETS = SCRIPTS / "planted_targets.py"
@@ -215,17 +222,14 @@ def run_ours(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:
         command = [sys.executable, "-m", "fuzzparity", "fuzz", spec, "--time", f"{seconds:g}s", "--workers", "1"]
         command += ["--rng-seed", str(rng_seed), "--json", "out.json", "--corpus", "c.sqlite", "--crashes", "crashes"]
         with (Path(folder) / "log").open("w+b") as log:
-            try:
-                code = subprocess.run(
-                    command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    timeout=seconds + _FINISHING_SECONDS, check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                code = -1
+            with subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            ) as process:
+                code = until_found(process, subject, Path(folder) / "c.sqlite", seconds + _FINISHING_SECONDS)
             log.seek(0)
             said = log.read().decode(errors="replace").strip()[-300:]
         out = Path(folder) / "out.json"
-        if code not in (0, 1, 4) or not out.is_file():
+        if code not in (0, 1, 4, 130) or not out.is_file():
             run.problem = f"exit {code}: {said}"
             found: dict[str, Any] = {"findings": []}
         else:
@@ -235,6 +239,36 @@ def run_ours(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:
     run.findings = [{key: finding.get(key) for key in kept} for finding in found["findings"]]
     judge(run, subject)
     return run
+
+
+def until_found(process: subprocess.Popen[bytes], subject: Any, corpus: Path, most_seconds: float) -> int:
+    """Wait for a campaign, and end it as a user would, by Ctrl-C, once it has all that there is; return its exit code.
+
+    One that is still there after `most_seconds` is killed.
+    """
+    started, is_told = time.monotonic(), False
+    while process.poll() is None:
+        try:
+            process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() - started > most_seconds:
+                process.kill()
+            elif subject.wanted and not is_told and has_all(subject, corpus):
+                process.send_signal(signal.SIGINT)
+                is_told = True
+    return process.returncode
+
+
+def has_all(subject: Any, path: Path) -> bool:
+    """Tell whether the corpus of a campaign that runs holds each fault of a subject as itself."""
+    from planted.judging import ITSELF
+
+    try:
+        with Corpus.open(path, read_only=True) as corpus:
+            found = [finding_object(one, is_new=True) for one in corpus.findings()]
+    except (CorpusError, sqlite3.Error):  # not made yet
+        return False
+    return all(any(wanted.level(finding) == ITSELF for finding in found) for wanted in subject.wanted)
 
 
 def judge(run: Run, subject: Any) -> None:

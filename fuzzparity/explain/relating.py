@@ -33,7 +33,7 @@ from fuzzparity.explain.relations import (
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.generate.rng import Rng
 from fuzzparity.sides.load import LoadedTarget
-from fuzzparity.verdict import Attribution, Comparison, Grade, Kind, Statement, Verdict
+from fuzzparity.verdict import RELATION, Attribution, Comparison, Grade, Kind, Statement, Verdict
 from fuzzparity.work.alone import run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -88,7 +88,7 @@ def told(verdict: Verdict, guilt: Guilt) -> Verdict:
     innocent = ORT if guilt.side == TORCH else TORCH
     found, when = guilt.comparison, _WHEN[guilt.relation]
     said = f"{one} gives {found.expected_at}, then {found.actual_at}; {other} gives the same"
-    statement = Statement(guilt.relation, innocent, said, guilt.seconds)
+    statement = Statement(f"{RELATION}{guilt.relation}", innocent, said, guilt.seconds)
     how = f"{one} alone answers otherwise {when}"
     known = verdict.attribution or Attribution(how="")
     known = replace(known, how=f"{known.how}; {how}" if known.how else how, statements=(*known.statements, statement))

@@ -18,6 +18,7 @@ from fuzzparity.verdict import Comparison, Evidence, Grade, Kind, Verdict
 
 REPLACED = frozenset({Kind.NUMERIC, Kind.DECISION, Kind.NONFINITE, Kind.SHAPE, Kind.DTYPE})
 _ARITHMETIC = frozenset({Grade.TIE, Grade.INHERENT})
+_MOST_PARTED = 4  # conditions of one path that are tried alone
 _DRAWS = 8  # of each test by which a condition is moved
 _LEFT = 1.0 / 64.0  # of a difference: as much as arithmetic on values of that size may leave
 _REACH = 8.0  # times what arithmetic moves a condition by (DESIGN, "Evidence")
@@ -70,6 +71,21 @@ def splits(expected: Execution, actual: Execution, sample: Callable[[], Path]) -
     parted = parting(expected.decisions, kept)
     if parted is not None:
         yield Split(parted, {**kept, **shared}, is_burnt=True)
+    if has_own:
+        yield from _partly_burnt(expected.decisions, sample(), {**kept, **shared})
+
+
+def _partly_burnt(path: Path, sample: Path, known: Mapping[str, int]) -> Iterator[Split]:
+    """Yield each condition that pairs with nothing of ORT as burnt in by itself, then all of them.
+
+    ORT has branches of its own beside them, so which are gone is not known: what sending torch gives has to show it.
+    """
+    was = outcomes(one for one in sample if one.what == COND and one.key not in known)
+    parted = [one for one in path if one.what == COND and was.get(one.key, one.outcome) != one.outcome]
+    for one in parted[:_MOST_PARTED]:
+        yield Split(one, {**known, one.key: was[one.key]}, is_burnt=True)
+    if len(parted) > 1:
+        yield Split(parted[0], {**known, **{one.key: was[one.key] for one in parted}}, is_burnt=True)
 
 
 def shared_arms(torch: Path, ort: Path) -> Iterator[tuple[str, int]]:

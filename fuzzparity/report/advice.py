@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from fuzzparity.verdict import Comparison, Grade, Kind, Verdict
+from fuzzparity.verdict import RELATION, Comparison, Grade, Kind, Verdict
 
 _BY_GRADE = {
     Grade.INHERENT: "Conditioning explains it: the exact answer moves as far under one-ulp changes. No part is wrong.",
@@ -56,9 +56,10 @@ def known_by(verdict: Verdict) -> list[str]:
     if known is None:
         return []
     told = {"torch": "gives torch's answer", "ort": "gives ORT's answer", "neither": "gives another answer than both"}
+    kept = {"torch": "torch keeps it, ORT does not", "ort": "ORT keeps it, torch does not"}
     lines = [known.how] if known.how else []
     for said in known.statements:
-        vote = told.get(said.sides_with, "no vote")
+        vote = (kept if said.arbiter.startswith(RELATION) else told).get(said.sides_with, "no vote")
         why = f" ({said.said})" if said.said and said.said != "ok" else ""
         lines.append(f"{said.arbiter}: {vote}{why}")
     return lines

@@ -25,6 +25,7 @@ from fuzzparity.finding import Suspect
 from fuzzparity.generate.contract import breach
 from fuzzparity.generate.generator import Proposal
 from fuzzparity.generate.rng import Rng
+from fuzzparity.report.advice import known_by
 from fuzzparity.sides.export import make_build
 from fuzzparity.sides.load import load_target
 from fuzzparity.verdict import Grade, Kind, Verdict
@@ -198,7 +199,9 @@ def test_the_side_that_minds_other_rows_is_named(tmp_path: Path, made: str, side
     assert f"only {name} answers otherwise when the row runs alone" in verdict.headline
     assert verdict.attribution is not None
     (statement,) = verdict.attribution.statements
-    assert (statement.arbiter, statement.sides_with) == ("one row alone", other)
+    assert (statement.arbiter, statement.sides_with) == ("relation: one row alone", other)
+    other_name = {ORT: "ORT", TORCH: "torch"}[other]
+    assert f"relation: one row alone: {other_name} keeps it, {name} does not" in known_by(verdict)[-1]
 
 
 def test_a_fault_of_single_rows_and_rows_that_are_meant_to_mix_tell_no_side(tmp_path: Path) -> None:

@@ -71,6 +71,23 @@ def test_a_burnt_in_arm_takes_the_place_of_what_it_explains() -> None:
     assert arms.asked == [{f"torch:{HERE}": 0}]
 
 
+def test_one_of_two_conditions_burnt_in_is_told_by_what_sending_torch_gives() -> None:
+    one, two = "torch:net.py:3", "torch:net.py:9"
+    sample = (decision(1, COND, key=one), decision(0, COND, key=two))
+    path = (decision(0, COND, key=one), decision(1, COND, key=two))
+
+    class Sent(FakeArms):
+        def sent(self, case: Case, arms: Mapping[str, int]) -> Execution | None:
+            self.asked.append(dict(arms))
+            return Execution(TORCH, Status.OK, (ROW if arms.get(two) == 0 and one not in arms else ROW * 3,))
+
+    arms = Sent(sample, {})
+    theirs = (decision(0, ONNX_IF, source=""),)  # the graph kept one of them, and does not say of which line
+    (verdict,) = judged([ROW * 2], [ROW], path, theirs, arms).verdicts
+    assert (verdict.kind, verdict.site, verdict.grade) == (Kind.BRANCH_SPLIT, HERE, Grade.BUG)
+    assert arms.asked == [{one: 1}, {two: 0}]
+
+
 def test_what_the_arms_do_not_explain_keeps_its_kind() -> None:
     nan = np.array([1.0, np.nan, 3.0], np.float32)
     arms = FakeArms((decision(0),), {0: [ROW, nan]})

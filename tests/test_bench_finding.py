@@ -143,6 +143,15 @@ def test_the_line_of_a_captured_branch_is_its_place() -> None:
     assert wanted.level(finding("branch_split", source="planted/other_faults.py:1")) == KIND
 
 
+def test_torchs_own_line_is_the_place_of_a_step_that_the_graph_lacks() -> None:
+    (wanted,) = SUBJECTS["logsumexp_without_max__deep"].wanted
+    (line,) = wanted.lines
+    text = (SCRIPTS / line.partition(":")[0]).read_text().splitlines()[int(line.partition(":")[2]) - 1]
+    assert text.strip() == "return x - torch.logsumexp(x, -1, keepdim=True)"
+    assert wanted.level(finding("nonfinite", op="Sub", source=line)) == ITSELF
+    assert wanted.level(finding("nonfinite", op="Sub", source=f"{line}0")) == KIND
+
+
 def test_faults_beside_one_another_are_told_apart() -> None:
     subject = SUBJECTS["five_in_recurrent"]
     run = Run(subject.name, subject.setting, "ours", 60.0, 0)

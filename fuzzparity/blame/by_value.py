@@ -263,7 +263,12 @@ class _Book:
             return False
         if any(self.is_among(one, event.inputs) for one in read if one.size > 1 or is_float(one.dtype)):
             return True
-        return _is_telling(value)
+        return _is_telling(value) and not self._is_constant(value)
+
+    def _is_constant(self, value: Array) -> bool:
+        """Tell whether a value is one of the model's own numbers: a bias, which torch has whatever it is given."""
+        alike = (array for array in self.view.constants.values() if array.size == value.size)
+        return any(are_same(value, array) for array in alike)
 
     def _moves(self, node: onnx.NodeProto, value: Array) -> bool:
         """Tell whether a node hands on right numbers in another form."""

@@ -30,6 +30,7 @@ class Wanted:
     nodes: str = ""  # what the name of its nodes begins with; none: the place is not asked for
     ops: tuple[str, ...] = ()
     source: str = ""
+    lines: tuple[str, ...] = ()  # of torch's own function that the fault stands for
 
     def level(self, finding: Mapping[str, Any]) -> str:
         """Return how well a finding fits: `ITSELF`, `KIND` (the place is missing or another), or ""."""
@@ -44,6 +45,7 @@ class Wanted:
             bool(self.nodes) and str(where.get("onnx_node", "")).startswith(f"{self.nodes}/"),
             where.get("op", "") in self.ops,
             bool(self.source) and str(where.get("source", "")).endswith(f"{_REAL}{self.source}"),
+            str(where.get("source", "")).endswith(self.lines),
         ]
         return ITSELF if any(named) else KIND
 
@@ -86,7 +88,21 @@ def _wanted(fault: Fault, *, alone: bool) -> Wanted:
         nodes, ops = fault.name, ("ReduceL2", "Add", "Div")
     if fault.name == "rare_tokens" and alone:
         ops = ("Min", "Gather")
-    return Wanted(fault.name, tuple(sorted(kinds)), fault.grades, (), nodes, ops, fault.source)
+    lines = _lines_of(fault) if fault.has_place and fault.wrong else ()
+    return Wanted(fault.name, tuple(sorted(kinds)), fault.grades, (), nodes, ops, fault.source, lines)
+
+
+def _lines_of(fault: Fault) -> tuple[str, ...]:
+    """Return the lines ("planted/value_faults.py:22") of the function that a fault takes the place of, where it has any.
+
+    A step that is missing in the graph is told by torch's line of it: no node stands for it.
+    """
+    code = getattr(fault.right, "__code__", None)
+    if code is None or Path(code.co_filename).parent.name != "planted":
+        return ()
+    first = code.co_firstlineno if code.co_name != "<lambda>" else 0  # the line of a `def` does nothing
+    numbers = {line for *_, line in code.co_lines() if line not in (None, first)}
+    return tuple(f"planted/{Path(code.co_filename).name}:{line}" for line in sorted(numbers))
 
 
 # Published cases: a folder with a table of what a fair judge accepts

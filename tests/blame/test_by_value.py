@@ -42,7 +42,7 @@ def right(function: Function, inputs: dict[str, Array]) -> Array:
 
 def agree(expected: Array, actual: Array | None) -> bool:
     is_alike = actual is not None and expected.shape == actual.shape
-    return is_alike and np.allclose(expected, actual, rtol=1e-4, atol=1e-5)
+    return is_alike and np.allclose(expected, actual, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def run(model: onnx.ModelProto, feeds: dict[str, Array]) -> Array | None:
@@ -176,6 +176,25 @@ def test_the_wrong_node_itself_is_named(fault: str, is_smallest: bool):
     assert match.lost is None
     assert match.node.op_type == op
     assert match.heals
+
+
+def test_a_bias_that_is_all_that_is_left_is_no_proof_that_the_values_before_it_are_right():
+    rng = np.random.default_rng(0)
+    weight, bias = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((4, 64), 64))
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> net (float[n, 4] x) => (float[n, 64] y) <float zero = {0}> '
+        "{ c = Greater (x, zero)  a = Where (c, x, zero)  b = Gemm (a, weight, bias)  y = Relu (b) }"
+    )
+    model.graph.initializer.extend([numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(bias, "bias")])
+    given = [torch.from_numpy(array) for array in (weight.T.copy(), bias)]
+    match = found(
+        lambda x: torch.relu(torch.nn.functional.linear(torch.relu(x), *given)),
+        model,
+        {"x": np.full((1, 4), np.nan, np.float32)},
+    )
+    assert (match.node.op_type, match.heals) == ("Where", True)
+    assert match.event is not None
+    assert match.event.op == "aten.relu.default"
 
 
 def test_an_operator_that_the_file_lacks_is_named_with_the_node_that_reads_on():

@@ -93,7 +93,7 @@ def _wanted(fault: Fault, *, alone: bool) -> Wanted:
 
 
 def _lines_of(fault: Fault) -> tuple[str, ...]:
-    """Return the lines ("planted/value_faults.py:22") of the function that a fault takes the place of, where it has any.
+    """Return the lines ("planted/value_faults.py:22") of the function that a fault takes the place of.
 
     A step that is missing in the graph is told by torch's line of it: no node stands for it.
     """

@@ -8,7 +8,7 @@ that are the same by chance, as in a minimized input full of zeros, pair nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,20 @@ def _earlier(book: _Book, found: _Pair, heals: Heals) -> _Pair:
         value = book.values[pair.name]
         if value.size > 1 and value.size == pair.array.size and heals(pair.name, pair.value):
             return pair
-    return found
+    return next((pair for pair in _read_instead(book, found) if heals(pair.name, pair.value)), found)
+
+
+def _read_instead(book: _Book, found: _Pair) -> Iterator[_Pair]:
+    """Yield what a node reads, with what torch read: where it heals, torch has no step like the one before."""
+    node = book.view.makers[found.name]
+    for name in needs_of(node):
+        value = book.values.get(name)
+        if value is None or name not in book.view.makers or name in book.right or name in book.view.constants:
+            continue
+        for array in found.event.inputs:
+            is_other = array.size == value.size and array.dtype.kind == value.dtype.kind and not book.same(array, value)
+            if is_other:
+                yield replace(found, name=name, array=array, given=value)
 
 
 def _match(book: _Book, pair: _Pair, heals: bool) -> Match:

@@ -61,10 +61,10 @@ class AnnouncedReferee:
         with self._announcer.at(REFEREE):
             return self._referee.exact(case)
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
-        """Return the float64 outputs with every intermediate rounded at random."""
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
+        """Return the float64 outputs with every intermediate rounded at random, that many times as far."""
         with self._announcer.at(REFEREE):
-            return self._referee.rounded(case, draw)
+            return self._referee.rounded(case, draw, times)
 
     def peak(self, case: Case) -> float:
         """Return the largest finite intermediate of the float64 run."""

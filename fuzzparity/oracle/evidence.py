@@ -32,7 +32,8 @@ MOST_ROUNDED = (
 _USUAL_OPERATORS = 400  # of a model that gets all of its rounded runs; longer ones get fewer, a third at least
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
 _MOST_TIES = 2  # of one case whose distance is measured: the others are told without
-AMPLIFIED = 8.0  # a decision's inputs are moved as far as 8 moves of a numeric answer would reach
+AMPLIFIED = 8.0  # what a decision is made on is moved as far as 8 moves of a numeric answer would reach
+MOST_AMPLIFIED = 24  # roundings; one among several that a draw in six reaches is missed in 1 of 80
 # No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
 # (1e-4 of the maximum); coarser dtypes by their own eps.
 COARSE_RTOL = 1e-3
@@ -63,8 +64,11 @@ class Referee(Protocol):
     def exact(self, case: Case) -> tuple[Array, ...] | None:
         """Return the outputs in float64; integer outputs stay integers."""
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
-        """Return the outputs of a float64 run with every intermediate rounded at random to the working precision."""
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
+        """Return the outputs of a float64 run with every intermediate rounded at random to the working precision.
+
+        `times`: how many such roundings each is off by; what needs no rounding stays as it is.
+        """
 
     def peak(self, case: Case) -> float:
         """Return the largest finite |intermediate| of the float64 run."""
@@ -113,7 +117,7 @@ class _Draws:
         return wanted if not operators else max(wanted // 3, min(wanted, wanted * _USUAL_OPERATORS // operators))
 
     def amplified(self) -> Iterator[Outcome]:
-        """Yield the two input tests with 8 times their size: the error bound of a decision's inputs."""
+        """Yield the tests with up to 8 times their size: the error bound of what a decision is made on."""
         if draws.can_perturb(self.case):
             for draw in range(DRAWS, DRAWS + DRAWS // 2):
                 yield from self._exact(draws.AMPLIFIED, draws.one_ulp(self.case, draw, AMPLIFIED))
@@ -121,6 +125,11 @@ class _Draws:
                 yield from self._exact(draws.AMPLIFIED, noisy)
             for moved in draws.in_step(self.case, self.working_dtype, AMPLIFIED):
                 yield from self._exact(draws.AMPLIFIED, moved)
+        for draw in range(self._affordable(MOST_AMPLIFIED)):
+            outputs = self.referee.rounded(self.case, draw, AMPLIFIED / (1 << draw % 3))
+            if outputs is None:
+                return
+            yield self._counted(draws.AMPLIFIED, outputs)
 
     def ramps(self, zero_size: float) -> Iterator[Outcome]:
         """Yield the outputs of ramps, which break ties among equal values."""
@@ -153,7 +162,7 @@ def weigh(
 ) -> list[Answer]:
     """Answer for each differing output whether the difference is a bug, inherent or a tie.
 
-    All questions share the draws (up to 44 float64 runs, then up to 20 amplified, 21 for ties and 52 more roundings);
+    All questions share the draws (up to 44 float64 runs, then up to 44 amplified, 21 for ties and 52 more roundings);
     they stop as soon as every question is settled. The distance of a tie takes up to 54 more, and a bound on roundings
     one that costs some 15 times a plain one.
     """
@@ -222,7 +231,7 @@ def _learn_bounds(weighings: Sequence[NumericWeighing], case: Case, referee: Ref
 
 
 def _measure_ties(weighings: Sequence[Weighing], answers: dict[int, Answer], source: _Draws) -> None:
-    """Add to ties how near their threshold is, and to decisions that are bugs that 8 times the tests reach it not."""
+    """Add to ties how near their threshold is, and to decisions that are bugs that no test reached it."""
     can_perturb, left = draws.can_perturb(source.case), _MOST_TIES
     for w in weighings:
         answer = answers[w.question.position]

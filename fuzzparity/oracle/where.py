@@ -146,9 +146,9 @@ class MaskedReferee:
         """Return the outputs in float64, None when the referee cannot run."""
         return self._cleared(self._referee.exact(case))
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
-        """Return the float64 outputs with every intermediate rounded at random."""
-        return self._cleared(self._referee.rounded(case, draw))
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
+        """Return the float64 outputs with every intermediate rounded at random, that many times as far."""
+        return self._cleared(self._referee.rounded(case, draw, times))
 
     def peak(self, case: Case) -> float:
         """Return the largest finite intermediate of the float64 run."""

@@ -91,7 +91,9 @@ def _tie(verdict: Verdict, evidence: Evidence) -> list[str]:
     lines = []
     distance = evidence.tie_distance
     if distance is not None and math.isinf(distance):
-        lines.append("nothing up to 8 times one ulp or eps of the maximum makes the exact answer the other one")
+        lines.append(
+            "nothing tried up to 8 times one ulp, eps of the maximum or a rounding makes the exact answer the other one"
+        )
     elif distance == 0.0:
         lines.append("the exact answer lies on the threshold itself: next to nothing makes it the other one")
     elif distance is not None:

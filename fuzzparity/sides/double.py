@@ -252,14 +252,17 @@ _APPROXIMATED = frozenset(
 
 
 class RoundingMode(Float64Mode):
-    """Round each computed float at random to `bits` of mantissa; a value that fits stays as it is."""
+    """Round each computed float at random to `bits` of mantissa; a value that fits stays as it is.
 
-    def __init__(self, bits: int, draw: int) -> None:
+    `times`: by how many roundings each is off; what fits stays as it is even then.
+    """
+
+    def __init__(self, bits: int, draw: int, times: float = 1.0) -> None:
         super().__init__()
         self._bits = bits
         self._draw = draw
         self._mask = (1 << (52 - bits)) - 1
-        self._noise = Noise(bits, draw)
+        self._noise = Noise(bits, draw, times)
         self.operators = 0  # that were met
 
     def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
@@ -279,7 +282,7 @@ class RoundingMode(Float64Mode):
             size = magnitude_of_long_sum(operator.name, func, args, kwargs)
             if operator.name in _DEVIATIONS and _is_double(out) and not self._draw & 2:
                 return self._rounded(without_own_rounding(operator.name, out, args[0]))
-            if operator.name in NORMS and self._draw & 1 and self._noise.unit <= _FLOAT32_UNIT:
+            if operator.name in NORMS and self._draw & 1 and self._noise.is_fine:
                 to = 2.0 * self._noise.unit * float(self._noise.signs(()))
                 weight = args[2] if operator.name == "native_layer_norm" else args[1]
                 return map_leaves(self._rounded, shifted_norm(operator.name, out, args[0], weight, to))
@@ -290,7 +293,7 @@ class RoundingMode(Float64Mode):
                 out = self._with_partial_sums(out, size, self._rounded_terms(out, operator.name, args, is_off=is_off))
         if operator.name in RESIZED and _is_double(out):
             for length, slope in slopes(func, args, kwargs):  # in halves as well, positions are held in float32
-                off = min(self._noise.unit, _FLOAT32_UNIT) * length * self._noise.signs(tuple(slope.shape))
+                off = self._noise.position_unit * length * self._noise.signs(tuple(slope.shape))
                 out = out + slope * torch.from_numpy(off)
         if operator.name in _APPROXIMATED:
             out = map_leaves(self._approximated, out)
@@ -311,7 +314,7 @@ class RoundingMode(Float64Mode):
         the mean beside it. The draws take their turns.
         """
         is_turn = self._draw & (2 if name in SPREADS else 1)
-        if not is_turn or self._noise.unit > _FLOAT32_UNIT or terms_of(name, args) <= 2:
+        if not is_turn or not self._noise.is_fine or terms_of(name, args) <= 2:
             return False
         return not adds_exactly(name, func, args, kwargs, self._bits)
 
@@ -322,7 +325,7 @@ class RoundingMode(Float64Mode):
         """
         is_plain = _is_double(out) and not out.is_complex() and name not in SPREADS
         terms = terms_of(name, args) if is_plain else 0
-        return terms if is_off or terms > (SHORT if self._noise.unit <= _FLOAT32_UNIT else LONG) else 0
+        return terms if is_off or terms > (SHORT if self._noise.is_fine else LONG) else 0
 
     def _with_partial_sums(self, out: Any, size: torch.Tensor | None, terms: int) -> Any:
         """Return a sum off by what the roundings of its partial sums may add up to."""
@@ -370,15 +373,16 @@ class Noise:
     _LONGEST = 1 << 20
     _raw: ClassVar[Array] = np.empty(0, np.int64)
     _low: ClassVar[dict[int, Array]] = {}
-    _factors: ClassVar[dict[int, Array]] = {}
+    _factors: ClassVar[dict[tuple[int, float], Array]] = {}
 
-    def __init__(self, bits: int, draw: int) -> None:
+    def __init__(self, bits: int, draw: int, times: float = 1.0) -> None:
         self.mask = (1 << (52 - bits)) - 1  # of the bits that do not fit
         self._least_normal = 2.0 ** _LEAST_EXPONENTS[bits] if bits in _LEAST_EXPONENTS else 0.0
         # float8_e4m3fn, alone of these, ends elsewhere and has no infinity
         ends = bits in _LEAST_EXPONENTS and bits != 3
         self._largest = (2.0 - 2.0**-bits) * 2.0 ** (1 - _LEAST_EXPONENTS[bits]) if ends else math.inf
         self._bits = bits
+        self._times = times
         self._draw = random.Random(draw)
 
     def rounded(self, array: Array) -> Array:
@@ -399,7 +403,13 @@ class Noise:
         is_small = size < self._least_normal
         if is_small.any() and (is_small := is_small & (size > 0.0)).any():
             wide[is_small] = self._underflowing(array[is_small])
-        return wide
+        return wide if self._times == 1.0 else self._farther(array, wide)
+
+    def _farther(self, array: Array, rounded: Array) -> Array:
+        """Return values as many times as far off; those that were rounded to something that is no number stay."""
+        with np.errstate(all="ignore"):
+            off = self._times * (rounded - array)
+        return np.where(np.isfinite(off), array + off, rounded)
 
     def _underflowing(self, array: Array) -> Array:
         """Return values below the smallest normal rounded at random to the steps that are left there, or to zero."""
@@ -421,31 +431,43 @@ class Noise:
 
     def low_bits(self, shape: tuple[int, ...]) -> Array:
         """Return uniform integers over the bits that do not fit."""
-        return self._slice(self._low, shape, self._as_low)
+        return self._slice(self._low, shape, self._as_low, self._bits)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
         """Return 1 plus or minus one unit roundoff, each with probability one half."""
-        return self._slice(self._factors, shape, self._as_factors)
+        return self._slice(self._factors, shape, self._as_factors, (self._bits, self._times))
 
     @property
     def unit(self) -> float:
-        """Return the unit roundoff."""
-        return 2.0 ** -(self._bits + 1)
+        """Return the unit roundoff, as many times as values are off by it."""
+        return self._times * 2.0 ** -(self._bits + 1)
+
+    @property
+    def is_fine(self) -> bool:
+        """Tell whether the precision is float32's or finer."""
+        return 2.0 ** -(self._bits + 1) <= _FLOAT32_UNIT
+
+    @property
+    def position_unit(self) -> float:
+        """Return what positions are off by: in halves as well, they are held in float32."""
+        return min(self.unit, self._times * _FLOAT32_UNIT)
 
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Return 1 or -1, each with probability one half."""
         signs: Array = np.asarray(np.sign(self.factors(shape) - 1.0))
         return signs
 
-    def _slice(self, kept: dict[int, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array]) -> Array:
+    def _slice(
+        self, kept: dict[Any, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array], key: Any
+    ) -> Array:
         size = math.prod(shape)
         if size > self._LONGEST:
             source = np.random.SFC64(self._draw.getrandbits(64))
             return of_raw(source.random_raw(size).view(np.int64)).reshape(shape)
         start = self._draw.getrandbits(self._STARTS)
-        sequence = kept.get(self._bits)
+        sequence = kept.get(key)
         if sequence is None or sequence.size < start + size:
-            sequence = kept[self._bits] = of_raw(self._sequence(start + size))
+            sequence = kept[key] = of_raw(self._sequence(start + size))
         return sequence[start : start + size].reshape(shape)
 
     @classmethod

@@ -44,9 +44,9 @@ class FileReferee:
         """Return the outputs in float64 (integers stay integers), or None when the evaluator cannot."""
         return self._run(case, None)
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each node's result rounded at random; one `draw`, one answer."""
-        noise = Noise(self._bits, draw)
+        noise = Noise(self._bits, draw, times)
 
         def watch(
             op: str, run: Callable[..., Sequence[Any]], inputs: tuple[Any, ...], outputs: Sequence[Any]

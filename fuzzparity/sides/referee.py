@@ -77,9 +77,9 @@ class Referee:
                 self.missing = ""
         return _wide_outputs(outputs)
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each intermediate rounded at random; one `draw`, one answer."""
-        mode = RoundingMode(self._bits, draw)
+        mode = RoundingMode(self._bits, draw, times)
         outputs = self._run(_widened(case), mode)
         self.operators = mode.operators
         return _wide_outputs(outputs)

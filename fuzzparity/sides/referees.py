@@ -62,9 +62,9 @@ class Referees:
         self._file = self._make()
         return self._file.exact(case)
 
-    def rounded(self, case: Case, draw: int) -> tuple[Array, ...] | None:
-        """Return the outputs of one run with each intermediate rounded at random."""
-        return self._current.rounded(case, draw)
+    def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
+        """Return the outputs of one run with each intermediate rounded at random, that many times as far."""
+        return self._current.rounded(case, draw, times)
 
     def peak(self, case: Case) -> float:
         """Return the largest finite magnitude of any float intermediate; 0.0 when it cannot run."""

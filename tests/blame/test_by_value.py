@@ -207,6 +207,18 @@ def test_an_operator_that_the_file_lacks_is_named_with_the_node_that_reads_on():
     assert (match.lost.op, match.node.op_type, match.is_sure) == ("aten.relu.default", "Mul", False)
 
 
+def test_a_node_that_torch_has_no_operator_for_is_named():
+    table = np.random.default_rng(1).uniform(-1, 1, (9, 5)).astype(np.float32)
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> net (int64[n] x) => (float[n, 5] y) <int64 most = {6}> '
+        "{ c = Min (x, most)  g = Gather (table, c)  y = Tanh (g) }"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    weight = torch.from_numpy(table)
+    match = found(lambda x: torch.tanh(torch.nn.functional.embedding(x, weight)), model, {"x": np.array([2, 8, 5])})
+    assert (match.node.op_type, match.heals, match.lost) == ("Min", True, None)
+
+
 def traced(function: Function, *sample: torch.Tensor) -> onnx.ModelProto:
     stream = io.BytesIO()
     names = [f"x{place}" for place in range(len(sample))]

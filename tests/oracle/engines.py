@@ -50,8 +50,8 @@ class NumpyReferee:
     def exact(self, case):
         return None if self.missing else self._run(case, Rounding(np.float64))
 
-    def rounded(self, case, draw):
-        return None if self.missing else self._run(case, Rounding(np.float64, self.unit, draw))
+    def rounded(self, case, draw, times=1.0):
+        return None if self.missing else self._run(case, Rounding(np.float64, self.unit * times, draw))
 
     def peak(self, case):
         rounding = Rounding(np.float64)

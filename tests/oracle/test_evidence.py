@@ -104,6 +104,18 @@ def test_argmax_between_scores_within_rounding_is_a_tie():
     assert (verdict.kind, verdict.grade) == (Kind.DECISION, Grade.TIE)
 
 
+@pytest.mark.parametrize(("roundings", "grade"), [(5, Grade.TIE), (40, Grade.BUG)])
+def test_argmax_of_scores_that_eight_roundings_may_reorder_is_a_tie(roundings: int, grade: Grade):
+    # the inputs are too small for their own ulps to show: only what is rounded on the way can move the scores
+    x = f32([0.0, roundings * 2.0**-24])
+
+    def other(r, x):
+        return (np.array([0, 1])[r(x + np.float32(1)).argmax(-1) - 1],)  # the other one
+
+    verdict = only(judge(lambda r, x: (np.asarray((r(x.astype(np.float64) + 1.0)).argmax(-1)),), other, x))
+    assert (verdict.kind, verdict.grade) == (Kind.DECISION, grade)
+
+
 def test_argmax_between_distant_scores_is_a_bug():
     verdict = only(judge(lambda r, x: (x.argmax(-1),), lambda r, x: (x.argmin(-1),), f32([1, 2, 3])))
     assert (verdict.kind, verdict.grade, verdict.side) == (Kind.DECISION, Grade.BUG, "ort")

@@ -50,7 +50,7 @@ def test_ties_tell_their_distance_and_decisions_that_nothing_reaches_tell_that()
     told = text_of(tie, Grade.TIE, decision)
     assert "the exact answer becomes the other one at 0.3 times one ulp" in told
     assert "at most 2 ulp apart" in told
-    assert "nothing up to 8 times" in text_of(replace(tie, tie_distance=math.inf), Grade.BUG, decision)
+    assert "nothing tried up to 8 times" in text_of(replace(tie, tie_distance=math.inf), Grade.BUG, decision)
     assert "on the threshold itself" in text_of(replace(tie, tie_distance=0.0), Grade.TIE, decision)
 
 

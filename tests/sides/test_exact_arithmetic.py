@@ -19,6 +19,7 @@ from small_models import case, loaded
 
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.oracle import Oracle, Policy
+from fuzzparity.sides.double import Noise
 from fuzzparity.sides.referee import Referee
 from fuzzparity.verdict import Grade, Realism
 
@@ -292,3 +293,14 @@ def test_the_defensible_tolerance_covers_the_difference_and_eight_moves_and_has_
     assert (np.abs(actual - expected) <= atol + rtol * np.abs(expected)).all()
     assert atol + rtol * np.abs(expected).max() >= 8 * max(evidence.moves.values())
     assert sum(one not in "0." for one in f"{rtol or atol:e}".partition("e")[0]) == 1
+
+
+def test_roundings_several_times_as_far_leave_what_fits_as_it_is():
+    values = np.random.default_rng(0).uniform(1.0, 2.0, 4096)
+    fits = values.astype(np.float32).astype(np.float64)
+    once, often = Noise(23, 0).rounded(values), Noise(23, 0, 8.0).rounded(values)
+    assert np.array_equal(Noise(23, 0, 8.0).rounded(fits), fits)
+    assert np.allclose(often - values, 8.0 * (once - values), rtol=0, atol=2.0**-50)
+    assert np.abs(often - values).max() > 4.0 * 2.0**-23
+    odd = np.array([np.nan, np.inf, -np.inf, 0.0, 1e300])
+    assert np.array_equal(Noise(23, 0, 8.0).rounded(odd), Noise(23, 0).rounded(odd), equal_nan=True)

@@ -11,7 +11,7 @@ import signal
 
 from fuzzparity.execution import Execution, Status
 from fuzzparity.oracle.question import Answer
-from fuzzparity.oracle.weighing import ELSEWHERE, SOURCE
+from fuzzparity.oracle.weighing import ELSEWHERE, OUT_OF_RANGE, SOURCE
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind
 
 NAMES = {"torch": "torch", "ort": "ORT"}
@@ -109,6 +109,10 @@ def _exact(evidence: Evidence) -> str:
 
 
 def _inherent(evidence: Evidence) -> str:
+    if evidence.note == OUT_OF_RANGE:  # which explains what rounding does not
+        off = (evidence.torch_distance, evidence.ort_distance)
+        distances = f"; torch is {off[0]:.2g} off the exact answer, ORT {off[1]:.2g}" if None not in off else ""
+        return evidence.note + distances
     if not evidence.moves:
         return evidence.note
     return f"rounding alone moves the exact answer by {max(evidence.moves.values()):.2g}{_distances(evidence)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from fuzzparity.oracle.headlines import side_name
+from fuzzparity.oracle.weighing import OUT_OF_RANGE
 from fuzzparity.verdict import Comparison, Evidence, Grade, Kind, Verdict
 
 _READABLE = 1e6  # ratios beyond it are written with an exponent
@@ -67,6 +68,8 @@ def _excess(grade: Grade, evidence: Evidence) -> list[str]:
     if evidence.explained is None:
         return [f"beyond every move: {', '.join(evidence.far_sides)}"] if evidence.far_sides else []
     explained = f"{evidence.explained:.2g}, 8 moves and what assert_close allows"
+    if evidence.note == OUT_OF_RANGE:
+        return [f"arithmetic explains {explained}; what is beyond that, the range of the precision: {evidence.note}"]
     if grade is Grade.INHERENT:
         return [f"arithmetic explains {explained}: both sides lie within it"]
     return [

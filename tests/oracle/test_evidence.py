@@ -314,6 +314,20 @@ def test_an_overflow_at_the_margin_of_torchs_own_formulation_is_inherent():
     assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NONFINITE, Grade.INHERENT, "precision")
 
 
+def test_the_range_of_the_precision_is_told_as_the_reason_and_not_rounding():
+    def product(r, x):
+        return (r(r(x * x) * x.dtype.type(1e-38)),)
+
+    def clipped(r, x):
+        return (np.minimum(r(r(x * x) * x.dtype.type(1e-38)), np.float32(2)),)
+
+    verdict = only(judge(product, clipped, f32(1.8e19)))
+    assert (verdict.kind, verdict.grade, verdict.blame) == (Kind.NUMERIC, Grade.INHERENT, "precision")
+    assert "leaves the range of the working precision; torch is" in verdict.headline
+    assert verdict.headline.endswith("off the exact answer, ORT 1.2")
+    assert "rounding alone" not in verdict.headline
+
+
 def test_torch_overflowing_in_half_precision_while_ort_computes_wider_is_inherent():
     def square_root(r, x):
         return (r(np.sqrt(r(x * x))),)

@@ -33,7 +33,9 @@ _USUAL_OPERATORS = 400  # of a model that gets all of its rounded runs; longer o
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
 _MOST_TIES = 2  # of one case whose distance is measured: the others are told without
 AMPLIFIED = 8.0  # what a decision is made on is moved as far as 8 moves of a numeric answer would reach
-MOST_AMPLIFIED = 24  # roundings; one among several that a draw in six reaches is missed in 1 of 80
+MOST_AMPLIFIED = (
+    24  # roundings of a decision, a third for other answers; what a draw in six reaches is missed in 1 of 80
+)
 # No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
 # (1e-4 of the maximum); coarser dtypes by their own eps.
 COARSE_RTOL = 1e-3
@@ -125,7 +127,14 @@ class _Draws:
                 yield from self._exact(draws.AMPLIFIED, noisy)
             for moved in draws.in_step(self.case, self.working_dtype, AMPLIFIED):
                 yield from self._exact(draws.AMPLIFIED, moved)
-        for draw in range(self._affordable(MOST_AMPLIFIED)):
+        yield from self._amplified_roundings(0, MOST_AMPLIFIED // 3)
+
+    def more_amplified(self) -> Iterator[Outcome]:
+        """Yield further draws of larger roundings."""
+        yield from self._amplified_roundings(MOST_AMPLIFIED // 3, MOST_AMPLIFIED)
+
+    def _amplified_roundings(self, first: int, last: int) -> Iterator[Outcome]:
+        for draw in range(self._affordable(first), self._affordable(last)):
             outputs = self.referee.rounded(self.case, draw, AMPLIFIED / (1 << draw % 3))
             if outputs is None:
                 return
@@ -178,6 +187,7 @@ def weigh(
     source = _Draws(case, referee, working_dtype)
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.may_step], source.amplified())
+    _observe([w for w in weighings if w.is_decision], source.more_amplified())
     _break_ties(weighings, source)
     _observe([w for w in weighings if w.wants_more_rounded], source.more_rounded())
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)

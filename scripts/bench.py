@@ -6,11 +6,11 @@ A campaign of N executions is run as a user would run it, with one worker and wi
 `rng_seed` and outcomes alone, so the same worker runs here first, untimed, and its rows are kept; the corpus of the
 campaign proves that they are the same. The bare loop puts each row alone, once and in its order, through plain torch,
 plain ONNX Runtime and `np.allclose`, one thread each: half of the rows before the campaign, half after it, since the
-speed of a machine drifts within minutes. Figures are medians, and their spread is that of the rounds: each has a seed
-and rows of its own, and how many rows an execution holds is chance, so several workers are compared in executions as
-well. Several bare loops at a time say how much more than one core's work a machine gives at all. The untimed run also
-tells where a worker's CPU time goes. `inputs` are distinct rows, an execution is one run of the pair. Confirming and
-minimizing go on beside the campaign.
+speed of a machine drifts within minutes. Several workers run for as long as one did, since a campaign's executions hold
+more rows the longer it lasts. Figures are medians, and their spread is that of the rounds, each with a seed and rows of
+its own. Several bare loops at a time say how much more than one core's work a machine gives at all. The untimed run
+also tells where a worker's CPU time goes. `inputs` are distinct rows, an execution is one run of the pair. Confirming
+and minimizing go on beside the campaign.
 
 Polygraphy's comparator and torch.onnx's verification run on a sample of the rows. Polygraphy is no dependency: it is
 measured where it can be imported (pip install --target DIR --no-deps polygraphy; PYTHONPATH=DIR scripts/bench).
@@ -50,16 +50,16 @@ LEAST_SECONDS = 3.0  # of the loops that run a sample of the rows
 SAMPLED_ROWS = 512
 MOST_BYTES = 1 << 31  # of rows that are kept
 # name in bench_targets.py -> executions of a campaign; the first few hundred are the sweep, whose rows are often alike
-TARGETS = {"conv": 6000, "mlp": 16000}
+TARGETS = {"conv": 6000, "mlp": 24000}
 
 Row = dict[str, np.ndarray[Any, Any]]
 
 
-def run_campaign(name: str, cases: int, folder: Path, workers: int, rng_seed: int) -> dict[str, Any]:
-    """Run a campaign by the command line and return its `--json` object."""
+def run_campaign(name: str, length: list[str], folder: Path, workers: int, rng_seed: int) -> dict[str, Any]:
+    """Run a campaign by the command line, as long as `length` says, and return its `--json` object."""
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "fuzzparity", "fuzz", f"{SCRIPTS / 'bench_targets.py'}:{name}"]
-    command += ["--cases", str(cases), "--workers", str(workers), "--rng-seed", str(rng_seed)]
+    command += [*length, "--workers", str(workers), "--rng-seed", str(rng_seed)]
     command += ["--json", "campaign.json", "--corpus", "corpus.sqlite", "--crashes", "crashes"]
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
@@ -389,10 +389,10 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
             rows = recorder.rows
             half = len(rows) // 2
             before = rate(loop, rows[:half])
-            one = run_campaign(name, cases, folder / "one", 1, number)
+            one = run_campaign(name, ["--cases", str(cases)], folder / "one", 1, number)
             after = rate(loop, rows[half:])
             bare = 2 / (1 / before + 1 / after)
-            many = run_campaign(name, cases, folder / "many", workers, number)
+            many = run_campaign(name, ["--time", f"{one['seconds']:.0f}s"], folder / "many", workers, number)
             sample = rows[:: max(1, len(rows) // SAMPLED_ROWS)]
             alone = rate_of_several(name, sample, folder / "rows.npz", 1)
             side_by_side = rate_of_several(name, sample, folder / "rows.npz", workers)

@@ -392,7 +392,7 @@ def bench(name: str, cases: int, rounds: int, workers: int) -> list[str]:
             one = run_campaign(name, ["--cases", str(cases)], folder / "one", 1, number)
             after = rate(loop, rows[half:])
             bare = 2 / (1 / before + 1 / after)
-            many = run_campaign(name, ["--time", f"{one['seconds']:.0f}s"], folder / "many", workers, number)
+            many = run_campaign(name, ["--time", f"{max(1.0, one['seconds']):.0f}s"], folder / "many", workers, number)
             sample = rows[:: max(1, len(rows) // SAMPLED_ROWS)]
             alone = rate_of_several(name, sample, folder / "rows.npz", 1)
             side_by_side = rate_of_several(name, sample, folder / "rows.npz", workers)

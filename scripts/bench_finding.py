@@ -229,7 +229,7 @@ def run_ours(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:
             log.seek(0)
             said = log.read().decode(errors="replace").strip()[-300:]
         out = Path(folder) / "out.json"
-        if code not in (0, 1, 4, 130) or not out.is_file():
+        if code not in (0, 1, 4) or not out.is_file():
             run.problem = f"exit {code}: {said}"
             found: dict[str, Any] = {"findings": []}
         else:
@@ -244,7 +244,8 @@ def run_ours(subject: Any, method: str, seconds: float, rng_seed: int) -> Run:
 def until_found(process: subprocess.Popen[bytes], subject: Any, corpus: Path, most_seconds: float) -> int:
     """Wait for a campaign, and end it as a user would, by Ctrl-C, once it has all that there is; return its exit code.
 
-    One that is still there after `most_seconds` is killed.
+    0 for one that was ended so: only somebody else's Ctrl-C cuts a run short. One that is still there after
+    `most_seconds` is killed.
     """
     started, is_told = time.monotonic(), False
     while process.poll() is None:
@@ -256,7 +257,7 @@ def until_found(process: subprocess.Popen[bytes], subject: Any, corpus: Path, mo
             elif subject.wanted and not is_told and has_all(subject, corpus):
                 process.send_signal(signal.SIGINT)
                 is_told = True
-    return process.returncode
+    return 0 if is_told and process.returncode == 128 + signal.SIGINT else process.returncode
 
 
 def has_all(subject: Any, path: Path) -> bool:

@@ -192,19 +192,17 @@ def _earlier(book: _Book, found: _Pair, heals: Heals) -> _Pair:
         value = book.values[pair.name]
         if value.size > 1 and value.size == pair.array.size and heals(pair.name, pair.value):
             return pair
-    return next((pair for pair in _read_instead(book, found) if heals(pair.name, pair.value)), found)
+    return next((pair for pair in _read_instead(book, found, region) if heals(pair.name, pair.value)), found)
 
 
-def _read_instead(book: _Book, found: _Pair) -> Iterator[_Pair]:
+def _read_instead(book: _Book, found: _Pair, region: Collection[str]) -> Iterator[_Pair]:
     """Yield what a node reads, with what torch read: where it heals, torch has no step like the one before."""
-    node = book.view.makers[found.name]
-    for name in needs_of(node):
-        value = book.values.get(name)
-        if value is None or name not in book.view.makers or name in book.right or name in book.view.constants:
+    for name in needs_of(book.view.makers[found.name]):
+        if name not in region or name not in book.values:
             continue
+        value = book.values[name]
         for array in found.event.inputs:
-            is_other = array.size == value.size and array.dtype.kind == value.dtype.kind and not book.same(array, value)
-            if is_other:
+            if array.size == value.size and _could_be(value, array) and not book.same(array, value):
                 yield replace(found, name=name, array=array, given=value)
 
 
@@ -276,12 +274,8 @@ class _Book:
             return False
         if any(self.is_among(one, event.inputs) for one in read if one.size > 1 or is_float(one.dtype)):
             return True
-        return _is_telling(value) and not self._is_constant(value)
-
-    def _is_constant(self, value: Array) -> bool:
-        """Tell whether a value is one of the model's own numbers: a bias, which torch has whatever it is given."""
-        alike = (array for array in self.view.constants.values() if array.size == value.size)
-        return any(are_same(value, array) for array in alike)
+        # one of the model's own numbers, such as a bias, torch has whatever it is given
+        return _is_telling(value) and not self.is_among(value, list(self.view.constants.values()))
 
     def _moves(self, node: onnx.NodeProto, value: Array) -> bool:
         """Tell whether a node hands on right numbers in another form."""

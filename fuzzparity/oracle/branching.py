@@ -66,13 +66,14 @@ def splits(expected: Execution, actual: Execution, sample: Callable[[], Path]) -
     if not any(one.has_arms for one in expected.decisions):
         return
     has_own = bool(actual.decisions)  # what control flow operators decide is then not burnt in
-    burnable = [one for one in sample() if one.has_arms and one.key not in shared]
+    exported = sample()
+    burnable = [one for one in exported if one.has_arms and one.key not in shared]
     kept = outcomes(one for one in burnable if not (has_own and one.what in (COND, WHILE_LOOP)))
     parted = parting(expected.decisions, kept)
     if parted is not None:
         yield Split(parted, {**kept, **shared}, is_burnt=True)
     if has_own:
-        yield from _partly_burnt(expected.decisions, sample(), {**kept, **shared})
+        yield from _partly_burnt(expected.decisions, exported, {**kept, **shared})
 
 
 def _partly_burnt(path: Path, sample: Path, known: Mapping[str, int]) -> Iterator[Split]:

@@ -20,7 +20,7 @@ ONE_ULP = "one ulp"
 EPS_OF_MAXIMUM = "eps of maximum"
 ROUNDED = "rounded"
 RAMP = "ramp"
-AMPLIFIED = "amplified"  # the input tests at several times their size: what decisions are weighed by
+AMPLIFIED = "amplified"  # the tests at several times their size: what decisions are weighed by
 _STREAMS = {ONE_ULP: 1, EPS_OF_MAXIMUM: 2, RAMP: 3}
 
 Wide = npt.NDArray[np.float64]

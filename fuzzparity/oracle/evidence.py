@@ -33,9 +33,8 @@ _USUAL_OPERATORS = 400  # of a model that gets all of its rounded runs; longer o
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
 _MOST_TIES = 2  # of one case whose distance is measured: the others are told without
 AMPLIFIED = 8.0  # what a decision is made on is moved as far as 8 moves of a numeric answer would reach
-MOST_AMPLIFIED = (
-    24  # roundings of a decision, a third for other answers; what a draw in six reaches is missed in 1 of 80
-)
+# Larger roundings of a decision, a third for other answers: what a draw in six reaches is missed in 1 of 80.
+MOST_AMPLIFIED = 24
 # No referee: 0.1 % is the rtol of the ONNX backend test runner, and ten times the largest noise of 13 real models
 # (1e-4 of the maximum); coarser dtypes by their own eps.
 COARSE_RTOL = 1e-3

@@ -171,8 +171,8 @@ _UNDEFINED = "it is NaN"
 def _indistinguishable(case: Case, referee: Referee, working_dtype: str) -> Iterator[tuple[Array, ...]]:
     """Yield exact answers to inputs that nobody can tell from the given ones, and exact runs that round as they go.
 
-    The tests are those of evidence for decisions: plain first, then inputs moved 8 times as far, then other orders of
-    equal values.
+    The tests are those of evidence for decisions, but for the larger roundings: plain first, then inputs moved 8 times
+    as far, then other orders of equal values.
     """
     can_perturb = draws.can_perturb(case)
     for draw in range(_DRAWS):

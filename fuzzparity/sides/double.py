@@ -373,7 +373,7 @@ class Noise:
     _LONGEST = 1 << 20
     _raw: ClassVar[Array] = np.empty(0, np.int64)
     _low: ClassVar[dict[int, Array]] = {}
-    _factors: ClassVar[dict[tuple[int, float], Array]] = {}
+    _factors: ClassVar[dict[int, Array]] = {}
 
     def __init__(self, bits: int, draw: int, times: float = 1.0) -> None:
         self.mask = (1 << (52 - bits)) - 1  # of the bits that do not fit
@@ -382,6 +382,7 @@ class Noise:
         ends = bits in _LEAST_EXPONENTS and bits != 3
         self._largest = (2.0 - 2.0**-bits) * 2.0 ** (1 - _LEAST_EXPONENTS[bits]) if ends else math.inf
         self._bits = bits
+        self._unit = 2.0 ** -(bits + 1)  # roundoff
         self._times = times
         self._draw = random.Random(draw)
 
@@ -431,43 +432,42 @@ class Noise:
 
     def low_bits(self, shape: tuple[int, ...]) -> Array:
         """Return uniform integers over the bits that do not fit."""
-        return self._slice(self._low, shape, self._as_low, self._bits)
+        return self._slice(self._low, shape, self._as_low)
 
     def factors(self, shape: tuple[int, ...]) -> Array:
-        """Return 1 plus or minus one unit roundoff, each with probability one half."""
-        return self._slice(self._factors, shape, self._as_factors, (self._bits, self._times))
+        """Return 1 plus or minus one unit, each with probability one half."""
+        factors = self._slice(self._factors, shape, self._as_factors)
+        return factors if self._times == 1.0 else 1.0 + self._times * (factors - 1.0)
 
     @property
     def unit(self) -> float:
         """Return the unit roundoff, as many times as values are off by it."""
-        return self._times * 2.0 ** -(self._bits + 1)
+        return self._times * self._unit
 
     @property
     def is_fine(self) -> bool:
         """Tell whether the precision is float32's or finer."""
-        return 2.0 ** -(self._bits + 1) <= _FLOAT32_UNIT
+        return self._unit <= _FLOAT32_UNIT
 
     @property
     def position_unit(self) -> float:
         """Return what positions are off by: in halves as well, they are held in float32."""
-        return min(self.unit, self._times * _FLOAT32_UNIT)
+        return self._times * min(self._unit, _FLOAT32_UNIT)
 
     def signs(self, shape: tuple[int, ...]) -> Array:
         """Return 1 or -1, each with probability one half."""
         signs: Array = np.asarray(np.sign(self.factors(shape) - 1.0))
         return signs
 
-    def _slice(
-        self, kept: dict[Any, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array], key: Any
-    ) -> Array:
+    def _slice(self, kept: dict[int, Array], shape: tuple[int, ...], of_raw: Callable[[Array], Array]) -> Array:
         size = math.prod(shape)
         if size > self._LONGEST:
             source = np.random.SFC64(self._draw.getrandbits(64))
             return of_raw(source.random_raw(size).view(np.int64)).reshape(shape)
         start = self._draw.getrandbits(self._STARTS)
-        sequence = kept.get(key)
+        sequence = kept.get(self._bits)
         if sequence is None or sequence.size < start + size:
-            sequence = kept[key] = of_raw(self._sequence(start + size))
+            sequence = kept[self._bits] = of_raw(self._sequence(start + size))
         return sequence[start : start + size].reshape(shape)
 
     @classmethod
@@ -483,7 +483,7 @@ class Noise:
         return low
 
     def _as_factors(self, raw: Array) -> Array:
-        return np.where(raw < 0, 1.0 - self.unit, 1.0 + self.unit)
+        return np.where(raw < 0, 1.0 - self._unit, 1.0 + self._unit)
 
 
 def _is_double(value: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from fuzzparity.case import Array, Case, is_float
-from fuzzparity.sides.double import Noise
+from fuzzparity.sides.noise import Noise
 from fuzzparity.sides.onnx_double import MOVES, SUMS, Unfit, WideEvaluator, arrays
 
 SOURCE = "ONNX reference in float64"

@@ -19,7 +19,7 @@ from small_models import case, loaded
 
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.oracle import Oracle, Policy
-from fuzzparity.sides.double import Noise
+from fuzzparity.sides.noise import Noise
 from fuzzparity.sides.referee import Referee
 from fuzzparity.verdict import Grade, Realism
 

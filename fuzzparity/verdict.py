@@ -161,6 +161,7 @@ class Attribution:
     is_guess: bool = False  # the place was found by structure and values, and not confirmed
     is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
     among: int = 1  # nodes, of which this is one, that values do not tell apart
+    reader: str = ""  # the node that reads what a step of torch's, for which no node stands, should have changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from fuzzparity.blame.matching import are_same
 from fuzzparity.blame.nodes import onnx_eps
 from fuzzparity.blame.origins import Origin, origin_of
 from fuzzparity.blame.paired import Run, Step, container_of, inner_steps, pairs_of, steps
-from fuzzparity.blame.subgraphs import View, substituted
+from fuzzparity.blame.subgraphs import View, label_of, substituted
 from fuzzparity.case import Array, is_finite, is_float
 from fuzzparity.values import Event, Scope
 
@@ -53,6 +53,7 @@ class Located:
     is_guess: bool = True
     is_shown: bool = False  # by a substitution: torch's value there heals the output, or its answer breaks torch's
     among: int = 1  # nodes, of which this is one, that values do not tell apart
+    reader: str = ""  # the node that reads what a step of torch's, for which no node stands, should have changed
     path: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # further places with an error of their own
     value: Array | None = field(default=None, repr=False, compare=False)  # torch's, at the place
@@ -238,11 +239,6 @@ def part_of(step: Step) -> Part | None:
     model = step.view.model_of(list(step.nodes), step.feeds, [step.value])
     answer = {step.value: step.expected}
     return Part(model, dict(step.feeds), (step.value,), answer, len(step.nodes), step.path)
-
-
-def label_of(node: onnx.NodeProto) -> str:
-    """Return a node's name; of one without a name, that of its value."""
-    return node.name or next((name for name in node.output if name), "")
 
 
 def figures(step: Step) -> str:

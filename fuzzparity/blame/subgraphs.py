@@ -46,6 +46,11 @@ def free_names(graph: onnx.GraphProto) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def label_of(node: onnx.NodeProto) -> str:
+    """Return a node's name; of one without a name, that of its value."""
+    return node.name or next((name for name in node.output if name), "")
+
+
 def needs_of(node: onnx.NodeProto) -> list[str]:
     """Return all that a node reads: its own inputs and what its bodies take from outside."""
     return list(dict.fromkeys(name for name in (*node.input, *outer_names(node)) if name))

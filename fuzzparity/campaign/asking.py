@@ -33,9 +33,10 @@ class _Asked:
     finding_id: str
     own: tuple[Repeat, ...]
     repeats: tuple[Repeat, ...]
-    causes: int
+    causes: tuple[str, ...]
     began: float
     answered: int = 0
+    by_place: bool = True
 
 
 class Asker:
@@ -56,6 +57,7 @@ class Asker:
         self._repeats = Repeats()
         self._running: dict[int, _Asked] = {}
         self._closed: set[str] = set()  # of which nothing can be told
+        self._tried: dict[tuple[str, ...], bool] = {}  # causes that heal their own cases -> whether places tell others
         self._earlier = [item for item in corpus.findings() if item.bucket.cause]
 
     @property
@@ -90,7 +92,7 @@ class Asker:
 
         `busy`: findings that are being investigated. `is_free`: no bug waits, so that what was never asked is.
         """
-        is_due = self._repeats.is_due(at_seconds)
+        is_due = self._repeats.is_due(at_seconds, has_bug=not is_free)
         if self._running or not (is_due or is_free):
             return False
         for name in self._repeats.waiting(unasked=not is_due):
@@ -109,10 +111,10 @@ class Asker:
         repeats: tuple[Repeat, ...],
         seconds: float,
     ) -> None:
-        first = findings[0]
+        first, ids = findings[0], tuple(one.finding_id for one in findings)
         own = tuple(
             Repeat(self._corpus.case(one.case_digest), Lineage("minimize", (one.first_case_digest,)))
-            for one in findings
+            for one in (findings if ids not in self._tried else ())
         )
         every = (*own, *repeats)
         spec = AskSpec(
@@ -123,10 +125,11 @@ class Asker:
             tuple(item.lineage for item in every),
             own=len(own),
             others=others,
+            by_place=self._tried.get(ids, True),
             seconds=seconds,
         )
         child = self._prepared.pool.launch(ASK_JOB, (spec,), limits=self._prepared.limits, label=_LABEL)
-        self._running[child.child_id] = _Asked(first.finding_id, own, repeats, len(findings), time.monotonic())
+        self._running[child.child_id] = _Asked(first.finding_id, own, repeats, ids, time.monotonic())
 
     def _causes(self, name: str, findings: Mapping[str, Finding], busy: Collection[str]) -> list[Finding]:
         """Return the findings of a bucket's causes, the first ahead; none where it cannot be asked, or not yet."""
@@ -162,15 +165,13 @@ class Asker:
         if answer.place < len(asked.own):
             if answer.is_explained is not True:  # a place that does not heal its own case tells nothing of others
                 self._closed.add(finding_id)
+            asked.by_place &= not answer.is_clear
+            if answer.place == len(asked.own) - 1 and finding_id not in self._closed:
+                self._tried[asked.causes] = asked.by_place
             return
-        known = {item.bucket.key for item in self._corpus.findings()}
-        for suspect in answer.suspects:
-            if suspect.bucket != bucket and suspect.bucket.key not in known:
-                self._take(suspect)
-        if answer.is_explained is False:
-            own = next(item for item in answer.suspects if item.bucket == bucket)
+        if answer.is_explained is False and answer.suspect is not None:
             count = 1 + len(_further(self._corpus.findings(), bucket))
-            self._take(replace(own, bucket=replace(bucket, cause=str(count + 1))))
+            self._take(replace(answer.suspect, bucket=replace(bucket, cause=str(count + 1))))
             self._unhit(finding_id)
 
 

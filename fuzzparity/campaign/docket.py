@@ -22,7 +22,7 @@ from fuzzparity.corpus.database import Corpus
 from fuzzparity.corpus.records import Payload
 from fuzzparity.errors import InvalidUsage
 from fuzzparity.execution import Execution, node_told
-from fuzzparity.explain.records import Better, Interim, InvestigateSpec, Investigation, Slipped, TwinSpec
+from fuzzparity.explain.records import Better, Interim, InvestigateSpec, Investigation, Reexport, Slipped, TwinSpec
 from fuzzparity.finding import IN_BATCH, Confirmation, Finding, Stage, Suspect, Where, may_blame, suspects_of
 from fuzzparity.oracle.policy import largest_magnitude
 from fuzzparity.report.content import ReproducerContent, content_of_payload
@@ -68,6 +68,7 @@ class Docket:
     _order: itertools.count[int] = field(default_factory=itertools.count)
     asks_again: bool = False  # whether repeats of known findings are asked which cause they show
     _asker: Asker = field(init=False)
+    _reexports: list[Reexport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Make what asks repeats."""
@@ -148,18 +149,20 @@ class Docket:
                 return
             *_, work = heapq.heappop(self._queue)
             share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
-            seconds = _MINIMIZE_SECONDS * share
+            has_bug = bool(self._queue) and self._queue[0][0] == 0
+            seconds = _MINIMIZE_SECONDS * share / (2.0 if has_bug else 1.0)  # each takes up its time first
             if seconds_left is not None:
                 seconds = min(seconds, max(0.5, seconds_left * most / (len(self._queue) + 1)))
             blame_seconds = _BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds)
             work.is_hurried = blame_seconds < _BLAME_SECONDS
             spec = InvestigateSpec(
-                twin,
+                replace(twin, reexports=tuple(self._reexports)),
                 work.suspect,
                 minimize_executions=int(_MINIMIZE_EXECUTIONS * share),
                 minimize_seconds=seconds,
                 blame_seconds=blame_seconds,
                 beside=causes_beside(self.corpus, work.suspect.bucket),
+                is_patient=not self._queue and seconds_left is None,
             )
             child = self.prepared.pool.launch(INVESTIGATE_JOB, (spec,), limits=self.prepared.limits, label=_LABEL)
             self._running[child.child_id] = work
@@ -221,6 +224,8 @@ class Docket:
             self._store(work, payload.investigation, Stage.MINIMIZED if payload.is_blamed else Stage.CONFIRMED)
         elif isinstance(payload, Slipped):
             self.take(payload.suspect)
+        elif isinstance(payload, Reexport):
+            self._reexports.append(payload)
 
     def _keep_best(self, work: _Work) -> None:
         finding = self.corpus.finding(work.finding_id)

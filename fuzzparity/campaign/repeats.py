@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from fuzzparity.case import Case, Lineage
 
-_MOST_WAITING = 12  # of one finding; the oldest go
-_MOST_ASKED = 4  # in one child
+_MOST_WAITING = 24  # of one finding; those in between go, the first and the newest stay
+_MOST_ASKED = 8  # in one child
 _SHARE = 0.3  # of one core, of the time since the campaign began
+_SHARE_BESIDE_BUGS = 0.1  # while bugs wait that nobody has looked at
 _GRACE_SECONDS = 6.0  # that are not counted
 
 
@@ -30,7 +31,7 @@ class Repeat:
 class _Bucket:
     """Hold the cases of one bucket that wait."""
 
-    waiting: deque[Repeat] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))
+    waiting: deque[Repeat] = field(default_factory=deque)
     digests: set[str] = field(default_factory=set)
     asked: int = 0
 
@@ -48,6 +49,8 @@ class Repeats:
         bucket = self._buckets.setdefault(finding_id, _Bucket())
         if repeat.case.digest not in bucket.digests:
             bucket.digests.add(repeat.case.digest)
+            if len(bucket.waiting) == _MOST_WAITING:
+                del bucket.waiting[_MOST_WAITING // 2]
             bucket.waiting.append(repeat)
 
     def give_back(self, finding_id: str, repeats: Sequence[Repeat]) -> None:
@@ -55,12 +58,14 @@ class Repeats:
         self._buckets[finding_id].waiting.extendleft(reversed(repeats))
 
     def waiting(self, *, unasked: bool = False) -> list[str]:
-        """Return the findings whose buckets have cases that wait, the one asked least first."""
-        found = [(one.asked, name) for name, one in self._buckets.items() if one.waiting]
-        return [name for asked, name in sorted(found) if not (unasked and asked)]
+        """Return the findings whose buckets have cases that wait, the one asked least first, then the one of most."""
+        found = [(one.asked, -len(one.waiting), name) for name, one in self._buckets.items() if one.waiting]
+        return [name for asked, _, name in sorted(found) if not (unasked and asked)]
 
-    def is_due(self, at_seconds: float) -> bool:
-        """Tell whether the share of the campaign leaves time for another child."""
+    def is_due(self, at_seconds: float, *, has_bug: bool = False) -> bool:
+        """Tell whether the share of the campaign leaves time for another child; `has_bug`: a bug waits meanwhile."""
+        if has_bug:
+            return self._spent_seconds + _GRACE_SECONDS <= _SHARE_BESIDE_BUGS * at_seconds
         return self._spent_seconds <= _GRACE_SECONDS + _SHARE * at_seconds
 
     def take(self, finding_id: str) -> tuple[Repeat, ...]:

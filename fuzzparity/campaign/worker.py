@@ -8,7 +8,7 @@ sequence of cases depends on `rng_seed`, the lease number and outcomes alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +45,10 @@ from fuzzparity.generate.generator import Generator, Proposal
 from fuzzparity.generate.perils import Caution
 from fuzzparity.generate.relations import RefusalTally
 from fuzzparity.oracle.judge import Screening
+from fuzzparity.oracle.metrics import SITE as METRIC
 from fuzzparity.oracle.rows import decades_of
 from fuzzparity.sides.gradients import Thresholds
-from fuzzparity.verdict import Grade, Judgement, Kind, Realism
+from fuzzparity.verdict import Grade, Judgement, Kind, Realism, Verdict
 from fuzzparity.work.loader import Context
 
 _RELATIVE_EVERY = 4  # the sample of cases that get the purely relative look as well
@@ -230,24 +231,27 @@ class Worker:
         counters.rejected += is_rejected
         said = self._refusals.add(expected, actual) if is_rejected else ""
         kept = self._generator.learn(proposal, signals, refused_by_both=is_rejected, said=said)
-        look_alike = self._look_alike(proposal, judgement) if screening.is_suspicious else None
-        is_due = look_alike is not None and self._is_due(look_alike, counters)
-        if is_due or kept:
+        names = self._twin.oracle.names(expected)
+        parts = self._parts(proposal, judgement, names) if screening.is_suspicious else {}
+        due = self._due(parts)
+        if due or kept:
             second = (self._twin.run_torch(case), self._twin.run_ort(case))
-            if not is_due and (_differs(expected, second[0]) or _differs(actual, second[1])):
-                look_alike = self._look_alike(proposal, judgement)
-                is_due = self._is_due(look_alike, counters)
-            if is_due and look_alike is not None:
+            if not due and (_differs(expected, second[0]) or _differs(actual, second[1])):
+                parts = self._parts(proposal, judgement, names)
+                due = self._due(parts)
+            if due:
                 few = self._on_few_rows(proposal, screening, expected, actual)
-                judgement = self._judge(*(few or (proposal, expected, actual, second)), look_alike, counters)
-        if look_alike is not None:
-            self._look_again(proposal, judgement, look_alike.findings)
+                judgement = self._judge(*(few or (proposal, expected, actual, second)), parts, due, counters)
+        counters.hit(_findings(mark for name, mark in parts.items() if name not in due))
+        findings = _findings(parts.values())
+        if parts:
+            self._look_again(proposal, judgement, findings)
         if kept:
             self._keep(proposal, signals, judgement)
         self._sequences.note(proposal, expected, actual)
         self._relating.note(proposal, expected, actual, is_suspicious=screening.is_suspicious)
         self._boundaries.note(proposal, expected, actual, is_suspicious=screening.is_suspicious)
-        return Stepped(screening.is_suspicious, look_alike.findings if look_alike is not None else ())
+        return Stepped(screening.is_suspicious, findings)
 
     def _on_few_rows(
         self, proposal: Proposal, screening: Screening, expected: Execution, actual: Execution
@@ -269,18 +273,18 @@ class Worker:
         part = replace(proposal, case=case, lineage=replace(lineage, mutators=(*lineage.mutators, FEW_ROWS)))
         return part, *answers, (self._twin.run_torch(case), self._twin.run_ort(case))
 
-    def _look_alike(self, proposal: Proposal, screened: Judgement) -> Mark:
+    def _parts(self, proposal: Proposal, screened: Judgement, names: Sequence[str]) -> dict[str, Mark]:
+        """Return the mark of each output and metric that differs; of the whole, named "", where none does."""
         if len(self._look_alikes) >= _MOST_LOOK_ALIKES:
             self._look_alikes.clear()
         is_near = self._twin.realism(proposal.case) is Realism.NEAR
-        return self._look_alikes.setdefault(_look_alike_key(proposal, screened, is_near=is_near), Mark())
+        keys = _look_alike_keys(proposal, screened, names, is_near=is_near)
+        return {name: self._look_alikes.setdefault(key, Mark()) for name, key in keys.items()}
 
-    def _is_due(self, look_alike: Mark, counters: Counters) -> bool:
-        """Count one more of a kind, and tell whether it gets a full look; else it is a hit of what they showed."""
-        if look_alike.is_due():
-            return True
-        counters.hit(look_alike.findings)
-        return False
+    @staticmethod
+    def _due(parts: dict[str, Mark]) -> frozenset[str]:
+        """Count one more of each part's kind, and return those that get a full look."""
+        return frozenset([name for name, mark in parts.items() if mark.is_due()])
 
     def _judge(
         self,
@@ -288,14 +292,16 @@ class Worker:
         expected: Execution,
         actual: Execution,
         second: tuple[Execution, Execution],
-        look_alike: Mark,
+        parts: dict[str, Mark],
+        due: frozenset[str],
         counters: Counters,
     ) -> Judgement:
-        """Judge a suspicious case in full and report what is new."""
+        """Judge what is due of a suspicious case in full and report what is new."""
         counters.judged += 1
-        judgement = self._twin.judge(proposal.case, expected, actual, second)
+        judgement = self._twin.judge(proposal.case, expected, actual, second, asked=None if "" in due else due)
         suspects = suspects_of(self._facts.build.digest, proposal.case, proposal.lineage, judgement, expected, actual)
-        look_alike.findings = tuple(suspect.bucket.finding_id for suspect in suspects)
+        for name in due:
+            parts[name].findings = tuple(one.bucket.finding_id for one in suspects if _is_about(name, one.verdict))
         for suspect in suspects:
             self._tell(suspect, counters)
             if suspect.verdict.grade is Grade.BUG and suspect.verdict.kind in REPEATED_KINDS:
@@ -377,18 +383,35 @@ def _arms(execution: Execution) -> list[tuple[str, int]]:
     return [(one.key, one.outcome) for one in execution.decisions if one.has_arms]
 
 
-def _look_alike_key(proposal: Proposal, screened: Judgement, *, is_near: bool) -> str:
-    """Return what suspicious cases share when a full look at each would tell nothing new.
+def _look_alike_keys(
+    proposal: Proposal, screened: Judgement, outputs: Sequence[str], *, is_near: bool
+) -> dict[str, str]:
+    """Return for each output and metric that differs what such cases share of which a full look would tell nothing new.
 
-    The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different. What wild
-    values do to arithmetic must not hide what differs near the seeds.
+    The error ratio's magnitude is part of it, two decades at a time: a tie and a gross fault look different. So is
+    whether an output differs alone: a fault of its own may lie behind one that shows in others too. What wild values
+    do to arithmetic must not hide what differs near the seeds. An output's key says nothing else of the other outputs,
+    since where several faults meet nearly every case would look new.
     """
-    parts = [screened.kind.value, str(proposal.contract_breaking), str(proposal.nonfinite), str(is_near)]
-    parts += [one.metric for one in screened.measures if one.breaks]
-    for index, comparison in enumerate(screened.comparisons):
-        if comparison.kind is not Kind.AGREE:
-            parts.append(f"{index}:{comparison.kind.value}:{decades_of(comparison.error_ratio)}")
-    return "|".join(parts)
+    differing = {
+        name: one for name, one in zip(outputs, screened.comparisons, strict=False) if one.kind is not Kind.AGREE
+    }
+    broken = [f"{METRIC}{one.metric}" for one in screened.measures if one.breaks]
+    many = len(differing) + len(broken) > 1
+    shared = f"{proposal.contract_breaking}|{proposal.nonfinite}|{is_near}|{many}"
+    keys = {name: f"{name}|{one.kind.value}|{decades_of(one.error_ratio)}|{shared}" for name, one in differing.items()}
+    keys |= {name: f"{name}|{shared}" for name in broken}
+    return keys or {"": f"|{screened.kind.value}|{shared}"}
+
+
+def _is_about(name: str, verdict: Verdict) -> bool:
+    """Tell whether a verdict is about an output or metric; one about none in particular is about each."""
+    return name in ("", verdict.site if verdict.site.startswith(METRIC) else verdict.output) or not verdict.output
+
+
+def _findings(marks: Iterable[Mark]) -> tuple[str, ...]:
+    """Return the findings that some marks hold, each once."""
+    return tuple(dict.fromkeys(finding_id for mark in marks for finding_id in mark.findings))
 
 
 def _differs(first: Execution, second: Execution) -> bool:

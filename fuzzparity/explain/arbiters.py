@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 from fuzzparity.case import Array, Case
 from fuzzparity.execution import ORT, Execution, Refusal, Status, normalize_message, readable_message
 from fuzzparity.explain.pairing import map_of
-from fuzzparity.explain.records import TwinSpec, death
+from fuzzparity.explain.records import Reexport, TwinSpec, death
 from fuzzparity.target import Export, Ort
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
@@ -26,6 +26,10 @@ from fuzzparity.work.loader import Context
 LONGEST_SECONDS = 60.0  # of one arbiter; an export takes the most
 _TIMED_RUNS = 7
 _MOST_SAID = 200  # characters of what a checker says
+
+T = TypeVar("T")
+
+_made_here: list[Reexport] = []  # in this process
 
 
 class Bench:
@@ -112,6 +116,13 @@ class Bench:
 
         return self._alone(lambda: run_reference(self._proto(), self.feeds), "reference")
 
+    def refusal_at(self, op: str, node: str) -> str:
+        """Return what the ONNX reference says where it refuses at a node what that reads; "" where it does not."""
+        from fuzzparity.blame.reference import refusal_at
+
+        answer = self._alone(lambda: refusal_at(self._proto(), self.feeds, op, node), "reference")
+        return answer if isinstance(answer, str) else ""
+
     def problem(self) -> str:
         """Return what the ONNX checker, types and shapes included, finds wrong; "" where it accepts the file."""
         import onnx
@@ -137,25 +148,51 @@ class Bench:
         return f"it holds all {answer.count} weights of the module" if is_whole else str(answer.text)
 
     def exported_again(self, export: Export) -> Execution:
-        """Export the module with other options and run ORT on that."""
-        from fuzzparity.sides.export import make_build
+        """Export the module with other options, unless that was done before, and run ORT on that."""
         from fuzzparity.sides.ort_side import open_ort
+
+        made = self._reexport(export)
+        if made.failure is not None:
+            return made.failure
+        contract = made.contract
+        assert contract is not None
+
+        def body() -> Execution:
+            side = open_ort(Path(made.model), self.ort, contract, self._context.loaded.folder)
+            return side if isinstance(side, Execution) else side.run(self.case)
+
+        return self._alone(body, ORT)
+
+    def _reexport(self, export: Export) -> Reexport:
+        """Return the module exported with other options, and tell the parent of it where it is made here."""
+        for known in (*_made_here, *self._spec.reexports):
+            is_asked = (known.build, known.export) == (self._spec.facts.build.digest, export)
+            if is_asked and (known.failure is not None or Path(known.model).is_file()):
+                return known
+        made = self._exported(export)
+        _made_here.append(made)
+        self._context.send(made)
+        return made
+
+    def _exported(self, export: Export) -> Reexport:
+        from fuzzparity.sides.export import make_build
 
         shapes = self._target.dynamic_shapes if self._target.dynamic_shapes is not None else self._dims()
         target = replace(self._target, export=export, onnx=None, dynamic_shapes=shapes)
         loaded = replace(self._context.loaded, target=target)
+        # in the run's own folder, which goes when the run does
+        build = self._spec.facts.build.digest
+        folder = Path(tempfile.mkdtemp(prefix="again-", dir=self._context.map_path.parent))
 
-        def body() -> Execution:
-            # in the run's own folder, which goes whatever happens to this child
-            with tempfile.TemporaryDirectory(dir=self._context.map_path.parent) as folder:
-                result = make_build(loaded, Path(folder), tries_other=False)
-                if result.facts is None:
-                    return Execution(ORT, Status.REFUSED, refusal=result.error, phase="load")
-                model = Path(result.facts.build.folder) / "model.onnx"
-                side = open_ort(model, self.ort, result.facts.contract, loaded.folder)
-                return side if isinstance(side, Execution) else side.run(self.case)
+        def body() -> Execution | Reexport:
+            result = make_build(loaded, folder, tries_other=False)
+            if result.facts is None:
+                return Execution(ORT, Status.REFUSED, refusal=result.error, phase="load")
+            model = Path(result.facts.build.folder) / "model.onnx"
+            return Reexport(build, export, str(model), result.facts.contract)
 
-        return self._alone(body, ORT)
+        answer = self._alone(body, ORT)
+        return answer if isinstance(answer, Reexport) else Reexport(build, export, failure=answer)
 
     def _dims(self) -> dict[str, dict[int, str]]:
         """Return the dynamic dims of the contract, for a target whose given file alone says what varies."""
@@ -222,10 +259,10 @@ class Bench:
 
         return self._alone(lambda: TorchSide(make()).run(self.case), "torch")
 
-    def _alone(self, body: Callable[[], Execution], side: str) -> Execution:
+    def _alone(self, body: Callable[[], T], side: str) -> T | Execution:
         """Run one arbiter in a process of its own; an exception of its making is a refusal."""
 
-        def attempt(announcer: Announcer, send: Callable[[Any], None]) -> Execution:
+        def attempt(announcer: Announcer, send: Callable[[Any], None]) -> T | Execution:
             started = perf_counter()
             try:
                 return body()
@@ -234,7 +271,7 @@ class Bench:
                 refusal = Refusal(type(error).__name__, normalize_message(text), "", readable_message(text))
                 return Execution(side, Status.REFUSED, refusal=refusal, phase="load", seconds=perf_counter() - started)
 
-        answer = self._run(attempt)
+        answer: T | Execution | Exit = self._run(attempt)
         return death(answer, side) if isinstance(answer, Exit) else answer
 
     def _run(self, body: Callable[..., Any], on_message: Callable[[Any], None] = lambda message: None) -> Any:

@@ -7,14 +7,14 @@ kept with the verdict, so that a reader can check how blame is known.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from fuzzparity.blame import decide as words
 from fuzzparity.blame.decide import Votes, decide
 from fuzzparity.blame.witness import sides_with
 from fuzzparity.case import Case
-from fuzzparity.execution import ORT, TORCH, Execution, Status
+from fuzzparity.execution import ORT, TORCH, Execution, Status, node_told
 from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.finding import may_blame
@@ -53,6 +53,41 @@ def blamed(
         how, votes.statements, words.workaround(blame, votes, inquiry.costs), votes.op, votes.node
     )
     return replace(verdict, blame=blame, attribution=attribution)
+
+
+def is_last_open(spec: TwinSpec, verdict: Verdict) -> bool:
+    """Tell whether the last arbiter was left out, which a given file asks for: a fresh export by dynamo."""
+    known = verdict.attribution
+    votes = Votes(known.statements) if known is not None else None
+    is_asked = votes is None or any(one.arbiter == words.FRESH_EXPORT for one in votes.statements)
+    return spec.facts.build.origin == "given" and votes is not None and not is_asked and _wants_export(votes)
+
+
+def blamed_last(
+    context: Context,
+    spec: TwinSpec,
+    case: Case,
+    verdict: Verdict,
+    expected: Execution,
+    actual: Execution,
+    *,
+    seconds: float,
+) -> Verdict:
+    """Return the verdict with what the last arbiter says as well; its place stays as it is."""
+    known = verdict.attribution
+    if known is None or not is_last_open(spec, verdict):
+        return verdict
+    inquiry = _Inquiry(Bench(context, spec, case), spec, verdict, expected, actual, time.monotonic() + seconds)
+    inquiry.ask_last(known.statements)
+    votes = inquiry.votes()
+    blame, how = (verdict.blame, known.how) if verdict.blame != "unknown" else decide(votes)
+    known = replace(known, how=how, statements=votes.statements, workaround=words.workaround(blame, votes, {}))
+    return replace(verdict, blame=blame, attribution=known)
+
+
+def _wants_export(votes: Votes) -> bool:
+    """Tell whether a fresh export was asked for, and the fast exporter's did not heal."""
+    return any(one.arbiter == words.FRESH_TRACED for one in votes.statements) and not votes.healing_export
 
 
 class _Inquiry:
@@ -95,13 +130,22 @@ class _Inquiry:
         if not bench.is_given and self._ask_capture() == ORT:
             self._ask_other_exporter()
             return
-        reference = self._ask(words.REFERENCE, bench.reference)
+        reference = self._ask(words.REFERENCE, bench.reference) or self._refused_alike()
         if reference == TORCH or (reference != ORT and self._verdict.kind in (Kind.CRASH, Kind.HANG)):
             self._node = bench.guilty_node() if self._has_time else None
         if reference != TORCH and not bench.is_given:
             self._ask_export()
         elif reference != TORCH:
             self._ask_file()
+
+    def _refused_alike(self) -> str:
+        """Ask, of a reference that raised without a vote, whether it refuses at the node at which ORT does."""
+        told = node_told(self._actual) if self._verdict.kind is Kind.ERROR_SPLIT else ()
+        said = self._bench.refusal_at(*told) if told and self._has_time else ""
+        if not said:
+            return ""
+        self._said[words.REFERENCE] = Statement(words.REFERENCE, ORT, said)
+        return ORT
 
     def _is_invalid(self) -> bool:
         """Tell whether the ONNX checker refuses the model as well; one that accepts it has no vote."""
@@ -127,13 +171,17 @@ class _Inquiry:
     def _ask_file(self) -> None:
         """Ask whether a given file holds the module's weights, and whether exporting again heals it.
 
-        The exporter that takes a tenth of a second is asked first, the one that takes seconds where that does not heal.
+        By the exporter that takes a tenth of a second; the one that takes up to a minute is the last to be asked.
         """
         bench = self._bench
         if self._has_time and (said := bench.weights()):
             self._said[words.WEIGHTS] = Statement(words.WEIGHTS, "", said)
-        if self._ask(words.FRESH_TRACED, lambda: bench.exported_again(Export(exporter="torchscript"))) != TORCH:
-            self._ask(words.FRESH_EXPORT, lambda: bench.exported_again(Export()))
+        self._ask(words.FRESH_TRACED, lambda: bench.exported_again(Export(exporter="torchscript")))
+
+    def ask_last(self, said: Iterable[Statement]) -> None:
+        """Ask, after what was said before, whether a fresh export by dynamo heals."""
+        self._said = {one.arbiter: one for one in said}
+        self._ask(words.FRESH_EXPORT, lambda: self._bench.exported_again(Export()))
 
     def _ask_capture(self) -> str:
         if self._bench.exporter == "torchscript":

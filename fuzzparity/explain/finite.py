@@ -64,7 +64,9 @@ def is_also_finite(context: Context, spec: TwinSpec, case: Case, verdict: Verdic
             return False
         for version in versions:
             expected, actual = twin.run(version)
-            judgement = twin.judge(version, expected, actual)
+            judgement = twin.judge(
+                version, expected, actual, asked=frozenset({verdict.output}) if verdict.output else None
+            )
             if any(_is_like(one, verdict) for one in judgement.verdicts):
                 return True
         return False

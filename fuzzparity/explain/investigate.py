@@ -8,16 +8,17 @@ the same code.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
-from fuzzparity.explain.blaming import blamed
+from fuzzparity.explain.blaming import blamed, blamed_last, is_last_open
 from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.finite import is_also_finite
 from fuzzparity.explain.locating import located
 from fuzzparity.explain.minimizing import Smallest, smallest
-from fuzzparity.explain.pairing import limits_of, matching, pair_alone
+from fuzzparity.explain.pairing import asked_of, limits_of, matching, pair_alone
 from fuzzparity.explain.records import (
     AskSpec,
     Interim,
@@ -55,7 +56,7 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     if verdict.kind in VALUE_KINDS and not found.case.is_finite:
         verdict = replace(verdict, is_also_finite=is_also_finite(context, spec.twin, found.case, verdict))
     if verdict != found.verdict:
-        context.send(Interim(replace(found, verdict=verdict), is_blamed=True))
+        context.send(Interim(replace(found, verdict=verdict), is_blamed=not _is_open(spec, verdict)))
     places: list[Located] = []
     verdict = located(
         context,
@@ -67,6 +68,10 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
         seconds=spec.blame_seconds,
         on_found=places.append,
     )
+    if is_last_open(spec.twin, verdict) and (verdict.blame == "unknown" or spec.is_patient):
+        context.send(Interim(replace(found, verdict=verdict), is_blamed=not _is_open(spec, verdict)))
+        asked = found.expected, found.actual
+        verdict = blamed_last(context, spec.twin, found.case, verdict, *asked, seconds=spec.blame_seconds)
     place = places[0] if places else None
     cut = cut_of(
         context, spec.twin, found.case, verdict, found.expected, found.actual, place, seconds=_cut_seconds(spec)
@@ -92,6 +97,11 @@ def _blamed_as_met(
     return replace(verdict, blame=asked.blame, attribution=replace(asked.attribution, how=how))
 
 
+def _is_open(spec: InvestigateSpec, verdict: Verdict) -> bool:
+    """Tell whether the last arbiter may still find the part at fault."""
+    return verdict.blame == "unknown" and is_last_open(spec.twin, verdict)
+
+
 def _cut_seconds(spec: InvestigateSpec) -> float:
     """Return what a cut may take: nothing where blame is not asked for, since it is what a cut compares with."""
     return min(spec.cut_seconds, spec.blame_seconds)
@@ -115,10 +125,11 @@ def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmati
     case = _of_cause(context, spec, found)
     if case == suspect.case and not spec.twin.is_built:  # nothing smaller, and confirmed a moment ago
         return _as_confirmed(suspect, confirmation, found.executions)
-    last = pair_alone(context, spec.twin, case, limits_of(context, suspect))
-    verdict = matching(suspect.bucket, case, last.judgement)
-    if verdict is None:  # the smallest case does not come back in a fresh session: keep the one that did
+    trail = found.trail[: found.trail.index(case)] if case in found.trail else found.trail
+    shown = _shown(context, spec, (*(one for one in trail if one != suspect.case), case))
+    if shown is None:  # nothing smaller comes back in a fresh session: keep what did
         return _as_confirmed(suspect, confirmation, found.executions)
+    case, last, verdict = shown
     realism = last.judgement.realism
     return Investigation(
         suspect,
@@ -131,6 +142,25 @@ def _minimized(context: Context, spec: InvestigateSpec, confirmation: Confirmati
         found.executions,
         found.reached_fixpoint,
     )
+
+
+def _shown(context: Context, spec: InvestigateSpec, trail: Sequence[Case]) -> tuple[Case, Pairing, Verdict] | None:
+    """Return the smallest of ever smaller cases that shows the bucket in a fresh session and by a full look.
+
+    Mostly it is the last; where a brief look led too far, one before, by bisection.
+    """
+    bucket, best = spec.suspect.bucket, None
+    low, high = 0, len(trail)
+    middle = high - 1
+    while low < high:
+        last = pair_alone(context, spec.twin, trail[middle], limits_of(context, spec.suspect), asked_of(bucket))
+        verdict = matching(bucket, trail[middle], last.judgement)
+        if verdict is not None:
+            best, low = (trail[middle], last, verdict), middle + 1
+        else:
+            high = middle
+        middle = (low + high) // 2
+    return best
 
 
 def _of_cause(context: Context, spec: InvestigateSpec, found: Smallest) -> Case:
@@ -176,7 +206,7 @@ def confirm(context: Context, spec: InvestigateSpec) -> Confirmation:
     tries, began = 0, time.monotonic()
     while tries < most and not (found is not None and time.monotonic() - began > _DEAR_SECONDS):
         tries += 1
-        last = pair_alone(context, spec.twin, suspect.case, limits)
+        last = pair_alone(context, spec.twin, suspect.case, limits, asked_of(suspect.bucket), last)
         verdict = matching(suspect.bucket, suspect.case, last.judgement)
         if verdict is not None:
             shown += 1

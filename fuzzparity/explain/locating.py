@@ -52,6 +52,9 @@ def located(
     if found is None or not (found.op or found.source or found.fx_node):
         return verdict
     on_found(found)
+    if found.reader and verdict.blame == "unknown" and spec.facts.build.origin == "given":
+        known = replace(known, how="no node of the given file stands for a step of torch's, whose value there heals it")
+        verdict = replace(verdict, blame="onnx_file")
     # a kernel inside a body is at fault, not the If or Loop that runs the body
     is_inside = bool(found.path) and verdict.blame.startswith("kernel:") and not found.is_guess
     if not is_inside:
@@ -87,6 +90,7 @@ def _completed(known: Attribution, found: Located) -> Attribution:
         is_guess=found.is_guess,
         is_shown=found.is_shown,
         among=found.among,
+        reader=found.reader,
     )
 
 
@@ -175,8 +179,9 @@ def guilty_of(nodes: list[Any], site: Site) -> Any | None:
 
 def _walked(site: Site, send: Callable[[Any], None]) -> None:
     """Run the file node by node, telling each node before it runs."""
-    from fuzzparity.blame.localize import Located, label_of
+    from fuzzparity.blame.localize import Located
     from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.subgraphs import label_of
     from fuzzparity.blame.walking import walked
 
     word = "does not end" if site.verdict.kind is Kind.HANG else "kills the process"
@@ -198,8 +203,9 @@ def _walked(site: Site, send: Callable[[Any], None]) -> None:
 def _of_node(site: Site, op: str, name: str) -> Located | None:
     """Return the place of a kernel's node that blame has found; inside its bodies where it has any."""
     from fuzzparity.blame.inner import guilty_inside
-    from fuzzparity.blame.localize import Located, label_of
+    from fuzzparity.blame.localize import Located
     from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.subgraphs import label_of
 
     node = guilty_of([node for node in site.model.graph.node if (node.op_type, node.name) == (op, name)], site)
     if node is None:
@@ -245,9 +251,10 @@ def _with_matched_source(site: Site, node: Any, found: Located) -> Located:
 def _of_passes(site: Site, passes: tuple[str, ...]) -> Located | None:
     """Return the original nodes that the passes at fault rewrote."""
     from fuzzparity.blame.fused import guilty_rewrite, nodes_named, rewrites
-    from fuzzparity.blame.localize import Located, label_of
+    from fuzzparity.blame.localize import Located
     from fuzzparity.blame.origins import origin_of
     from fuzzparity.blame.reference import intermediate_values
+    from fuzzparity.blame.subgraphs import label_of
     from fuzzparity.sides.optimized import optimized_model
 
     ort = site.bench.ort

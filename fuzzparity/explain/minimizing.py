@@ -17,13 +17,13 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.errors import NotReproduced
 from fuzzparity.execution import ORT, TORCH, Execution, Status
 from fuzzparity.explain.few_rows import few_rows
-from fuzzparity.explain.pairing import limits_of, map_of, matching, oracle_of, ort_alone
+from fuzzparity.explain.pairing import asked_of, limits_of, map_of, matching, oracle_of, ort_alone
 from fuzzparity.explain.records import Better, InvestigateSpec, Slipped, death
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.explain.unbuilt import torch_alone
 from fuzzparity.finding import Bucket, Confirmation, Suspect, bucket_of
 from fuzzparity.minimize.loop import minimize
-from fuzzparity.verdict import Judgement, Kind, Realism
+from fuzzparity.verdict import Grade, Judgement, Kind, Realism
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
@@ -55,10 +55,10 @@ def smallest(context: Context, spec: InvestigateSpec, confirmation: Confirmation
             return _among_deaths(context, spec, confirmation)
         except NotReproduced:  # confirmed a moment ago: a death that comes and goes is told as it was
             return Smallest(suspect.case)
-    return _among_differences(context, spec)
+    return _among_differences(context, spec, confirmation)
 
 
-def _among_differences(context: Context, spec: InvestigateSpec) -> Smallest:
+def _among_differences(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Smallest:
     """Minimize in a forked process, and in another one after each candidate that kills it."""
     best = [spec.suspect.case]
     trail = [spec.suspect.case]
@@ -76,7 +76,7 @@ def _among_differences(context: Context, spec: InvestigateSpec) -> Smallest:
     while len(deadly) < _MOST_DEATHS:
         left = max(_LEAST_SECONDS, deadline - time.monotonic())
         answer = run_alone(
-            partial(_here, context, spec, best[0], deadly, left),
+            partial(_here, context, spec, best[0], deadly, left, confirmation.judgement),
             map_path=map_of(context),
             limits=limits_of(context, spec.suspect),
             on_message=on_message,
@@ -124,6 +124,7 @@ def _here(
     start: Case,
     deadly: list[Case],
     seconds: float,
+    confirmed: Judgement | None,
     announcer: Announcer,
     send: Callable[[Any], None],
 ) -> Smallest:
@@ -133,6 +134,8 @@ def _here(
     if isinstance(twin, Execution):
         return Smallest(start)
     slips: set[Bucket] = set()
+    looks = confirmed.comparisons if confirmed is not None else ()
+    known = {(name, look.kind) for name, look in zip(spec.twin.facts.outputs, looks, strict=False)}
     shown = {start.digest}  # it was confirmed a moment ago, or is the best so far
 
     def interesting(case: Case) -> bool:
@@ -140,7 +143,7 @@ def _here(
             return True
         if any(_is_like(case, other) for other in deadly):
             return False
-        judgement, expected, actual = judge_for(twin, bucket, case)
+        judgement, expected, actual = judge_for(twin, bucket, case, known)
         if judgement is None:
             return False
         found = False
@@ -174,15 +177,25 @@ def _here(
     return Smallest(result.case, result.executions, result.reached_fixpoint)
 
 
-def judge_for(twin: Twin, bucket: Bucket, case: Case) -> tuple[Judgement | None, Execution, Execution]:
-    """Judge a case only as far as needed to say whether it can show `bucket`."""
+def judge_for(
+    twin: Twin, bucket: Bucket, case: Case, known: set[tuple[str, Kind]]
+) -> tuple[Judgement | None, Execution, Execution]:
+    """Judge a case as far as needed to say whether it may show `bucket`, and what is not `known` to differ so."""
     expected, actual = twin.run(case)
     if bucket.kind == Kind.UNSTABLE.value:
         second = (twin.run_torch(case), twin.run_ort(case))
         return twin.judge(case, expected, actual, second), expected, actual
-    if not twin.screen(case, expected, actual, relative=True).is_suspicious:
+    screening = twin.screen(case, expected, actual, relative=True)
+    if not screening.is_suspicious:
         return None, expected, actual
-    return twin.judge(case, expected, actual), expected, actual
+    asked = asked_of(bucket)
+    if asked is not None:
+        looks = zip(twin.oracle.names(expected), screening.comparisons, strict=False)
+        new = {(name, look.kind) for name, look in looks if look.kind is not Kind.AGREE} - known
+        known |= new
+        asked |= {name for name, _ in new}
+    is_brief = bucket.grade == Grade.BUG.value  # what is left at the end is judged in full
+    return twin.judge(case, expected, actual, asked=asked, is_brief=is_brief), expected, actual
 
 
 def _among_deaths(context: Context, spec: InvestigateSpec, confirmation: Confirmation) -> Smallest:

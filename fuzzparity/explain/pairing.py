@@ -16,7 +16,8 @@ from fuzzparity.explain.records import REFEREE, Pairing, TwinSpec, death
 from fuzzparity.explain.twin import open_twin
 from fuzzparity.explain.unbuilt import pair_unbuilt, torch_alone
 from fuzzparity.finding import Bucket, Suspect, bucket_of
-from fuzzparity.oracle.judge import Oracle
+from fuzzparity.oracle.judge import Oracle, has_same_outputs
+from fuzzparity.oracle.metrics import SITE as METRIC
 from fuzzparity.verdict import Judgement, Kind, Verdict
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
@@ -38,8 +39,27 @@ def matching(bucket: Bucket, case: Case, judgement: Judgement) -> Verdict | None
     return None
 
 
-def pair_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> Pairing:
-    """Run both sides of a case in a process of its own and judge it, whatever dies."""
+def asked_of(bucket: Bucket) -> frozenset[str] | None:
+    """Return the output or metric that a bucket is about, None where it is about none in particular."""
+    about = bucket.site if bucket.site.startswith(METRIC) else bucket.output
+    return frozenset({about}) if about else None
+
+
+def pair_alone(
+    context: Context,
+    spec: TwinSpec,
+    case: Case,
+    limits: Limits,
+    asked: frozenset[str] | None = None,
+    before: Pairing | None = None,
+    *,
+    is_brief: bool = False,
+) -> Pairing:
+    """Run both sides of a case in a process of its own and judge it, or what is asked of it, whatever dies.
+
+    `is_brief`: by little evidence. A try `before` this one, asked the same, lends its judgement where both sides
+    answer as they did there.
+    """
     if not spec.is_built:
         return pair_unbuilt(context, spec, case, limits, oracle_of(context, spec))
     done: list[Execution] = []
@@ -53,25 +73,42 @@ def pair_alone(context: Context, spec: TwinSpec, case: Case, limits: Limits) -> 
         actual = twin.run_ort(case)
         send(actual)
         second = (twin.run_torch(case), twin.run_ort(case))
-        return Pairing(expected, actual, twin.judge(case, expected, actual, second))
+        if before is not None and all(
+            _is_the_same(one, two)
+            for first, again in (((before.expected, before.actual), second), ((expected, actual), second))
+            for one, two in zip(first, again, strict=True)
+        ):
+            return Pairing(expected, actual, before.judgement)
+        return Pairing(expected, actual, twin.judge(case, expected, actual, second, asked=asked, is_brief=is_brief))
 
     answer = run_alone(body, map_path=map_of(context), limits=limits, on_message=done.append)
     if isinstance(answer, Pairing):
         return answer
     if isinstance(answer, Exit):
-        return _after_death(context, spec, case, limits, answer, done)
+        return _after_death(context, spec, case, limits, answer, done, asked)
     expected = torch_alone(context, case, limits)
     return Pairing(expected, answer, _judge_records(context, spec, case, expected, answer))
 
 
+def _is_the_same(one: Execution, two: Execution) -> bool:
+    """Tell whether two executions gave the same answer by the same decisions."""
+    return one.is_ok and two.is_ok and has_same_outputs(one, two) and one.decisions == two.decisions
+
+
 def _after_death(
-    context: Context, spec: TwinSpec, case: Case, limits: Limits, exit_: Exit, done: list[Execution]
+    context: Context,
+    spec: TwinSpec,
+    case: Case,
+    limits: Limits,
+    exit_: Exit,
+    done: list[Execution],
+    asked: frozenset[str] | None,
 ) -> Pairing:
     """Complete the executions of a try whose process died."""
     side = exit_.announced.side if exit_.announced else ""
     if side not in (TORCH, ORT):
         if side == REFEREE and spec.use_referee:  # a referee that dies is no vote
-            return pair_alone(context, replace(spec, use_referee=False), case, limits)
+            return pair_alone(context, replace(spec, use_referee=False), case, limits, asked)
         raise RuntimeError(f"a risky run ended with {exit_.text} outside of any side:\n{exit_.fault}")
     dead = death(exit_, side)
     if side == TORCH:

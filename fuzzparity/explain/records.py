@@ -13,6 +13,7 @@ from fuzzparity.execution import Execution, Status
 from fuzzparity.finding import Bucket, Confirmation, Cut, Finding, Suspect
 from fuzzparity.generate.contract import SeedStatistics
 from fuzzparity.oracle.policy import Policy
+from fuzzparity.target import Export
 from fuzzparity.verdict import Judgement, Realism, Verdict
 from fuzzparity.work.alone import Exit
 
@@ -20,10 +21,25 @@ REFEREE = "referee"
 
 
 @dataclass(frozen=True, slots=True)
+class Reexport:
+    """Hold what exporting the module of a build anew came to: the model's path and its contract, or how it failed.
+
+    No case has a say in it, and it may take half a minute: a campaign makes each once.
+    """
+
+    build: str  # its digest
+    export: Export
+    model: str = ""
+    contract: Contract | None = None
+    failure: Execution | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TwinSpec:
     """Say which twin a child opens and how it is judged; made once by the gate, the same in every process.
 
     `reload_state`: this loader did not make the build, so the state saved with it is put into the module first.
+    `reexports`: those that were made already.
     """
 
     facts: TargetFacts
@@ -31,6 +47,7 @@ class TwinSpec:
     statistics: SeedStatistics
     reload_state: bool = False
     use_referee: bool = True
+    reexports: tuple[Reexport, ...] = ()
 
     @property
     def is_built(self) -> bool:
@@ -53,7 +70,10 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Name a known cause, so that torch's value can be put in at its place: the part, and where that is known."""
+    """Name a known cause, so that torch's value can be put in at its place: the part, and where that is known.
+
+    `node`: for a step that the graph lacks, the one that reads what it should have changed.
+    """
 
     part: str  # of blame, without its detail
     op: str = ""
@@ -65,7 +85,8 @@ class Cause:
     def of(cls, finding: Finding) -> Cause:
         """Return the cause of a blamed finding."""
         known, (op, node, source) = finding.verdict.attribution, finding.place
-        return cls(finding.verdict.blame.partition(":")[0], op, node, known.fx_node if known else "", source)
+        part, reader = finding.verdict.blame.partition(":")[0], known.reader if known else ""
+        return cls(part, op, node or reader, known.fx_node if known else "", source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +101,7 @@ class InvestigateSpec:
     blame_seconds: float = 30.0  # no arbiter is asked after them; 0 asks none
     cut_seconds: float = 10.0  # for the smallest part of the model that shows it; 0 leaves the model whole
     beside: tuple[Cause, ...] = ()  # causes of its bucket that are known and are not its own
+    is_patient: bool = True  # nothing waits: what takes long and only tells of a workaround is asked as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +136,12 @@ class AskSpec:
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain:
-    """Tell of the case at a place of an `AskSpec` whether it falls into the bucket, and whether that is explained."""
+    """Tell of the case at a place of an `AskSpec` whether the known causes explain what it shows in the bucket."""
 
     place: int
-    shows: bool
     is_explained: bool | None = None  # None: it cannot be told
-    suspects: tuple[Suspect, ...] = ()  # all that it shows, in this bucket and in others
+    is_clear: bool = False  # born at a sure place that is none of the known causes'
+    suspect: Suspect | None = None  # in the bucket; None where it does not fall into it
 
 
 @dataclass(frozen=True, slots=True)

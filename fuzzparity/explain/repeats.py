@@ -19,10 +19,10 @@ from fuzzparity.case import Array, Case, Lineage
 from fuzzparity.execution import ORT, Execution, Status, node_told
 from fuzzparity.explain.arbiters import Bench
 from fuzzparity.explain.locating import located
-from fuzzparity.explain.pairing import map_of, matching, pair_alone
+from fuzzparity.explain.pairing import asked_of, map_of, matching, pair_alone
 from fuzzparity.explain.records import AskedAgain, AskSpec, Cause, Pairing
 from fuzzparity.explain.site import Site
-from fuzzparity.explain.twin import open_twin
+from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import VALUE_KINDS, suspects_of
 from fuzzparity.oracle.where import counted
 from fuzzparity.verdict import Grade, Kind, Verdict
@@ -46,8 +46,8 @@ def ask(context: Context, spec: AskSpec) -> None:
         left = deadline - time.monotonic()
         if place and left <= 0:
             break
-        answer, is_clear = _asked(context, spec, place, case, max(1.0, left))
-        is_own = place < spec.own
+        answer = _asked(context, spec, place, case, max(1.0, left))
+        is_own, is_clear = place < spec.own, answer.is_clear
         if is_own and is_clear:  # a known cause that is found elsewhere on its own case: places tell nothing
             spec = replace(spec, by_place=False)
         if answer.is_explained is False and not (is_own or is_clear):
@@ -60,9 +60,11 @@ def ask(context: Context, spec: AskSpec) -> None:
         context.send(unclear)
 
 
-def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: float) -> tuple[AskedAgain, bool]:
-    """Return what a case answers, and whether it is born at a sure place that is none of the known causes'."""
-    pairing = pair_alone(context, spec.twin, case, context.limits)
+def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: float) -> AskedAgain:
+    """Return what a case answers: by brief looks, since what is taken for another cause is confirmed by itself."""
+    if place >= spec.own and spec.bucket.kind in VALUE_KINDS and is_plainly_explained(context, spec, case, seconds):
+        return AskedAgain(place, True)
+    pairing = pair_alone(context, spec.twin, case, context.limits, asked_of(spec.bucket), is_brief=True)
     verdict = matching(spec.bucket, case, pairing.judgement)
     told: bool | None = None
     is_elsewhere = False
@@ -84,7 +86,8 @@ def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: flo
     suspects = suspects_of(
         spec.bucket.build, case, spec.lineages[place], pairing.judgement, pairing.expected, pairing.actual
     )
-    return AskedAgain(place, verdict is not None, told, tuple(suspects)), is_elsewhere
+    own = next((one for one in suspects if one.verdict is verdict), None)
+    return AskedAgain(place, told, is_elsewhere, own)
 
 
 def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Case | None:
@@ -94,12 +97,12 @@ def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Cas
     """
     deadline = time.monotonic() + spec.seconds
     lined = replace(spec, cases=trail, lineages=(Lineage("minimize"),) * len(trail), own=0)
-    _, is_clear = _asked(context, lined, 0, trail[0], spec.seconds)
+    is_clear = _asked(context, lined, 0, trail[0], spec.seconds).is_clear
     best, low, high = None, 1, len(trail)
     middle = high - 1  # the smallest first: mostly it still does
     while low < high and time.monotonic() < deadline:
-        answer, is_elsewhere = _asked(context, lined, middle, trail[middle], max(1.0, deadline - time.monotonic()))
-        if is_elsewhere or (answer.is_explained is False and not is_clear):
+        answer = _asked(context, lined, middle, trail[middle], max(1.0, deadline - time.monotonic()))
+        if answer.is_clear or (answer.is_explained is False and not is_clear):
             best, low = trail[middle], middle + 1
         else:
             high = middle
@@ -142,6 +145,22 @@ def heals(
     return answer if isinstance(answer, bool) else None
 
 
+def is_plainly_explained(context: Context, spec: AskSpec, case: Case, seconds: float) -> bool:
+    """Tell whether a case is explained at first sight, in one process: most repeats are.
+
+    The nodes of the known causes read what torch had, so that no other cause lies before them, and torch's values in
+    their places leave nothing that a screen sees.
+    """
+
+    def body(announcer: Announcer, send: Callable[[Any], None]) -> bool:
+        try:
+            return _is_plain(context, spec, case, announcer, time.monotonic() + seconds)
+        except Exception:  # evaluators and foreign modules raise whatever they meet
+            return False
+
+    return run_alone(body, map_path=map_of(context), limits=context.limits, total_seconds=seconds) is True
+
+
 def _is_among(causes: tuple[Cause, ...], told: tuple[str, ...]) -> bool | None:
     return any(told[1] == cause.node for cause in causes) if told and all(cause.node for cause in causes) else None
 
@@ -163,10 +182,61 @@ def _leaves_nothing(context: Context, spec: AskSpec, site: Site, announcer: Anno
             continue
         is_run = True
         answer = counted(Execution(ORT, Status.OK, tuple(outputs)), site.expected.where)
-        left = twin.judge(site.case, expected, answer).verdicts
-        if not any(one.grade is Grade.BUG and one.output == site.verdict.output for one in left):
+        if not _is_left(twin, spec, site, expected, answer, is_brief=True):
+            return True
+        if not _is_left(twin, spec, site, expected, answer, is_brief=False):
             return True
     return False if is_run else None
+
+
+def _is_plain(context: Context, spec: AskSpec, case: Case, announcer: Announcer, deadline: float) -> bool:
+    twin = open_twin(context, spec.twin, announcer, case)
+    if isinstance(twin, Execution) or any(cause.part == "capture" for cause in spec.causes):
+        return False
+    expected, actual = twin.run(case)
+    verdict = Verdict(Kind(spec.bucket.kind), Grade(spec.bucket.grade), spec.bucket.output)
+    site = Site(context, spec.twin, case, verdict, expected, actual, deadline)
+    place = site.output
+    if place is None or not _differs_at(twin, place, expected, actual) or not _read_what_torch_had(site, spec.causes):
+        return False
+    given = [list(_values_at(site, cause)) for cause in spec.causes]
+    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
+        outputs = _run_with(site, dict(values))
+        answer = Execution(ORT, Status.OK, tuple(outputs or ()))
+        if outputs is not None and not _differs_at(twin, place, expected, counted(answer, expected.where)):
+            return True
+    return False
+
+
+def _differs_at(twin: Twin, place: int, expected: Execution, answer: Execution) -> bool:
+    """Tell whether an answer differs in one output, as far as a screen sees."""
+    looks = twin.oracle.screen(expected, answer, relative=True).comparisons
+    return place >= len(looks) or looks[place].kind is not Kind.AGREE
+
+
+def _read_what_torch_had(site: Site, causes: tuple[Cause, ...]) -> bool:
+    """Tell whether all that the nodes of causes read, in the file's own run, are values that torch had as well."""
+    from fuzzparity.blame.matching import are_same
+    from fuzzparity.blame.subgraphs import View, label_of, needs_of
+    from fuzzparity.explain.programs import onnx_values
+    from fuzzparity.sides.eager import eager_events
+
+    view = View(site.model, site.model.graph)
+    nodes = {label_of(node): node for node in site.model.graph.node}
+    if not all(cause.node in nodes for cause in causes):
+        return False
+    asked = {need for cause in causes for need in needs_of(nodes[cause.node]) if need in view.makers}
+    values = onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True)
+    had = [array for event in eager_events(site.loaded, site.case, steps=True) for array in event.outputs]
+    return all(any(are_same(array, values[need]) for array in had) for need in asked if need in values) and all(
+        need in values or need in view.constants for need in asked
+    )
+
+
+def _is_left(twin: Twin, spec: AskSpec, site: Site, expected: Execution, answer: Execution, *, is_brief: bool) -> bool:
+    """Tell whether an answer still differs from torch's by a bug in the output that is asked about."""
+    judgement = twin.judge(site.case, expected, answer, asked=asked_of(spec.bucket), is_brief=is_brief)
+    return any(one.grade is Grade.BUG and one.output == site.verdict.output for one in judgement.verdicts)
 
 
 def _reference(spec: AskSpec, site: Site) -> Execution:
@@ -192,8 +262,8 @@ def _run_with(site: Site, values: dict[str, Array]) -> list[Any] | None:
 
 def _values_at(site: Site, cause: Cause) -> Iterator[tuple[str, Array]]:
     """Yield (value of the file, torch's in its place) for a known cause: by the exporter's names, else by its line."""
-    from fuzzparity.blame.localize import label_of
     from fuzzparity.blame.origins import has_origins
+    from fuzzparity.blame.subgraphs import label_of
 
     node = next((one for one in site.model.graph.node if label_of(one) == cause.node and cause.node), None)
     name = next((one for one in node.output if one), "") if node is not None else ""
@@ -226,7 +296,7 @@ def _by_line(site: Site, cause: Cause, name: str) -> Iterator[tuple[str, Array]]
     from fuzzparity.explain.programs import onnx_values
     from fuzzparity.sides.eager import eager_events
 
-    value = onnx_values(site.model, site.feeds, site.run_plain).get(name)
+    value = onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True).get(name)  # for its form alone
     if value is None:
         return
     seen: set[bytes] = set()

@@ -79,9 +79,8 @@ def by_values(site: Site) -> Located | None:
     import numpy as np
 
     from fuzzparity.blame.by_value import locate_by_values, locate_inside
-    from fuzzparity.blame.localize import label_of
     from fuzzparity.blame.origins import origin_of
-    from fuzzparity.blame.subgraphs import View
+    from fuzzparity.blame.subgraphs import View, label_of
     from fuzzparity.explain.programs import onnx_values
     from fuzzparity.sides.eager import eager_events
 
@@ -132,8 +131,8 @@ def by_values(site: Site) -> Located | None:
 def _of_lost(site: Site, match: Any) -> Located:
     """Return the place of an operator of torch's for which the model has no node: a lost write, a dropped step."""
     from fuzzparity.blame.families import family, short_name
-    from fuzzparity.blame.localize import label_of
     from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.subgraphs import label_of
 
     lost = match.lost
     source = site.relative(lost.source) if lost.source else ""
@@ -141,15 +140,14 @@ def _of_lost(site: Site, match: Any) -> Located:
     how = f"born at {source}: no node of the model stands for torch's {lost.op}, and {reader} reads what it should have"
     how = f"{how} changed; paired by value: a guess"
     op = next(iter(family(lost.op)), short_name(lost.op).capitalize())
-    return Located(op, "", "", origin_of(match.node).module, "", source, how, True)
+    return Located(op, "", "", origin_of(match.node).module, "", source, how, True, reader=label_of(match.node))
 
 
 def _of_refused_event(site: Site, values: Mapping[str, Any], events: Sequence[Event]) -> Located | None:
     """Return the node that stands for the operator that torch refuses, and the user's line that calls it."""
     from fuzzparity.blame.by_value import counterpart_of
-    from fuzzparity.blame.localize import label_of
     from fuzzparity.blame.origins import origin_of
-    from fuzzparity.blame.subgraphs import View
+    from fuzzparity.blame.subgraphs import View, label_of
 
     event = events[-1]
     source = site.relative(event.source) if event.source else ""
@@ -162,8 +160,8 @@ def _of_refused_event(site: Site, values: Mapping[str, Any], events: Sequence[Ev
 
 def of_refusal(site: Site) -> Located | None:
     """Return the node that ONNX Runtime names in its refusal; None where it refuses nothing or names none."""
-    from fuzzparity.blame.localize import label_of
     from fuzzparity.blame.origins import origin_of
+    from fuzzparity.blame.subgraphs import label_of
 
     told = node_told(site.actual) if site.actual.status is Status.REFUSED else ()
     if not told:

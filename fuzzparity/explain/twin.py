@@ -71,6 +71,11 @@ class AnnouncedReferee:
         with self._announcer.at(REFEREE):
             return self._referee.peak(case)
 
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return the places of outputs that come from integers alone."""
+        with self._announcer.at(REFEREE):
+            return self._referee.unmoved(case)
+
 
 class Twin:
     """Run and judge cases on one build; every run is announced first."""
@@ -139,13 +144,30 @@ class Twin:
         second: tuple[Execution, Execution] | None = None,
         *,
         relative: bool = True,
+        asked: frozenset[str] | None = None,
+        is_brief: bool = False,
     ) -> Judgement:
-        """Judge two executions with evidence; `second` are the repeats that stability is judged by."""
+        """Judge two executions with evidence; `second` are the repeats that stability is judged by.
+
+        `is_brief` takes a few draws only: then a bug is what a full look may still excuse.
+
+        `asked` names the outputs and metrics ("metric:" before these) that verdicts are wanted on, None all.
+        """
         referee: AnnouncedReferee | MaskedReferee | None = self.referee
         if referee is not None and any_mask(expected.where):
             referee = MaskedReferee(referee, expected.where)
         actual = self.arms.decided(case, actual)
-        return self.oracle.judge(case, expected, actual, referee, second=second, relative=relative, arms=self.arms)
+        return self.oracle.judge(
+            case,
+            expected,
+            actual,
+            referee,
+            second=second,
+            relative=relative,
+            arms=self.arms,
+            asked=asked,
+            is_brief=is_brief,
+        )
 
     def realism(self, case: Case) -> Realism:
         """Say how close a case is to the seeds."""

@@ -31,6 +31,7 @@ MOST_ROUNDED = (
 )
 _USUAL_OPERATORS = 400  # of a model that gets all of its rounded runs; longer ones get fewer, a third at least
 LEAST_DRAWS = 6  # two of each test, so that the figures of an inherent difference are no accident of one draw
+_THRIFT = 5  # of a brief look
 _MOST_TIES = 2  # of one case whose distance is measured: the others are told without
 AMPLIFIED = 8.0  # what a decision is made on is moved as far as 8 moves of a numeric answer would reach
 # Larger roundings of a decision, a third for other answers: what a draw in six reaches is missed in 1 of 80.
@@ -74,6 +75,9 @@ class Referee(Protocol):
     def peak(self, case: Case) -> float:
         """Return the largest finite |intermediate| of the float64 run."""
 
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return the places of outputs that come from integers alone, so that no draw moves them."""
+
     def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
         """Return for each output how far roundings in any order may move it at most, and where that is not known.
 
@@ -88,13 +92,14 @@ class _Draws:
     case: Case
     referee: Referee
     working_dtype: str
+    thrift: int = 1  # by how much fewer draws are made
     count: int = 0
     tests: dict[str, int] = field(default_factory=dict)
 
     def base(self) -> Iterator[Outcome]:
         """Yield the three tests in turn, so that a clear answer comes early."""
         can_perturb, can_round = draws.can_perturb(self.case), True
-        for draw in range(DRAWS):
+        for draw in range(DRAWS // self.thrift):
             if can_perturb:
                 yield from self._exact(draws.ONE_ULP, draws.one_ulp(self.case, draw))
                 yield from self._exact(draws.EPS_OF_MAXIMUM, draws.eps_of_maximum(self.case, draw, self.working_dtype))
@@ -114,13 +119,13 @@ class _Draws:
 
     def _affordable(self, wanted: int) -> int:
         """Return how many rounded runs a long model gets; each of its operators costs some 20 us, however small."""
-        operators = self.referee.operators
+        operators, wanted = self.referee.operators, math.ceil(wanted / self.thrift)
         return wanted if not operators else max(wanted // 3, min(wanted, wanted * _USUAL_OPERATORS // operators))
 
     def amplified(self) -> Iterator[Outcome]:
         """Yield the tests with up to 8 times their size: the error bound of what a decision is made on."""
         if draws.can_perturb(self.case):
-            for draw in range(DRAWS, DRAWS + DRAWS // 2):
+            for draw in range(DRAWS, DRAWS + DRAWS // (2 * self.thrift)):
                 yield from self._exact(draws.AMPLIFIED, draws.one_ulp(self.case, draw, AMPLIFIED))
                 noisy = draws.eps_of_maximum(self.case, draw, self.working_dtype, AMPLIFIED)
                 yield from self._exact(draws.AMPLIFIED, noisy)
@@ -166,13 +171,20 @@ class _Draws:
 
 
 def weigh(
-    case: Case, referee: Referee | None, questions: Sequence[Question], working_dtype: str, *, is_wild: bool = False
+    case: Case,
+    referee: Referee | None,
+    questions: Sequence[Question],
+    working_dtype: str,
+    *,
+    is_wild: bool = False,
+    is_brief: bool = False,
 ) -> list[Answer]:
     """Answer for each differing output whether the difference is a bug, inherent or a tie.
 
     All questions share the draws (up to 44 float64 runs, then up to 44 amplified, 21 for ties and 52 more roundings);
-    they stop as soon as every question is settled. The distance of a tie takes up to 54 more, and a bound on roundings
-    one that costs some 15 times a plain one.
+    they stop as soon as every question is settled, after the first few where an answer comes from integers alone. The
+    distance of a tie takes up to 54 more, and a bound on roundings one that costs some 15 times a plain one.
+    `is_brief` makes a fifth of the draws and leaves these two out: what it calls a bug, a full look may excuse.
     """
     exact = referee.exact(case) if referee is not None else None  # one that failed on another case may answer this one
     if referee is None or exact is None:
@@ -183,16 +195,21 @@ def weigh(
     _learn_overflow([w for w in weighings if w.wants_peak], case, referee, working_dtype)
     for w in weighings:
         w.source = referee.source
-    source = _Draws(case, referee, working_dtype)
+    decisions = [w for w in weighings if w.is_decision]
+    still = referee.unmoved(case) if decisions else frozenset()
+    for w in decisions:
+        w.is_unmoved = w.question.position in still
+    source = _Draws(case, referee, working_dtype, _THRIFT if is_brief else 1)
     _observe(weighings, source.base(), least=LEAST_DRAWS)
     _observe([w for w in weighings if w.may_step], source.amplified())
     _observe([w for w in weighings if w.is_decision], source.more_amplified())
     _break_ties(weighings, source)
     _observe([w for w in weighings if w.wants_more_rounded], source.more_rounded())
     _learn_overflow([w for w in weighings if not (w.wants_peak or w.is_settled)], case, referee, working_dtype)
-    _learn_bounds([w for w in weighings if isinstance(w, NumericWeighing)], case, referee)
+    _learn_bounds([w for w in weighings if isinstance(w, NumericWeighing) and not is_brief], case, referee)
     answers = {w.question.position: _answer(case, w, source, is_wild) for w in weighings}
-    _measure_ties(weighings, answers, source)
+    if not is_brief:
+        _measure_ties(weighings, answers, source)
     why = "the exact answer has another shape"
     return [answers.get(q.position) or _without_referee(case, q, why, is_wild) for q in questions]
 

@@ -21,6 +21,7 @@ from fuzzparity.oracle.branching import Arms, told_by_arms
 from fuzzparity.oracle.compare import Allowance, compare, has_equal_bits, real_parts
 from fuzzparity.oracle.evidence import Referee, weigh
 from fuzzparity.oracle.figures import with_figures
+from fuzzparity.oracle.metrics import SITE as METRIC
 from fuzzparity.oracle.metrics import Meter
 from fuzzparity.oracle.policy import Policy, relative_allowance
 from fuzzparity.oracle.quality import compare_quality, excuse_flips
@@ -112,7 +113,7 @@ class Oracle:
             return Screening(_status_kind(expected, actual))
         if len(expected.outputs) != len(actual.outputs):
             return Screening(Kind.SHAPE)
-        pairs = zip(self._names(expected), expected.outputs, actual.outputs, strict=True)
+        pairs = zip(self.names(expected), expected.outputs, actual.outputs, strict=True)
         comparisons = tuple(self._compare(name, e, a) for name, e, a in pairs)
         if self.policy.decided:
             comparisons = self._excuse_flips(expected, actual, comparisons)
@@ -132,26 +133,32 @@ class Oracle:
         second: tuple[Execution, Execution] | None = None,
         relative: bool = False,
         arms: Arms | None = None,
+        asked: frozenset[str] | None = None,
+        is_brief: bool = False,
     ) -> Judgement:
         """Judge a case; `second` is a repetition of both executions, compared with the first ones bit by bit.
 
-        `arms` answers whether the sides differ because they took different branches.
+        `arms` answers whether the sides differ because they took different branches. `asked` names the outputs
+        and metrics ("metric:" before these) that verdicts are wanted on, all where it is None: evidence is dear.
+        `is_brief` takes little of it: what is a bug by that, a full look may still excuse.
         """
         unstable = list(self._unstable(expected, actual, second)) if second is not None else []
-        screening = self.screen(expected, actual, relative=relative, case=case)
+        whole = self.screen(expected, actual, relative=relative, case=case)
+        screening, unasked = (whole, ()) if asked is None else _narrowed(whole, self.names(expected), asked)
         realism = self.realism(case)
         if not screening.is_suspicious and not unstable:
-            return Judgement(screening.kind, realism, comparisons=screening.comparisons, measures=screening.measures)
+            return Judgement(whole.kind, realism, comparisons=whole.comparisons, measures=whole.measures)
         breach = self.breach(case)
         verdicts = list(unstable)
         if screening.is_suspicious and not any(v.grade is not Grade.NOTE or v.side == TORCH for v in unstable):
-            found = self._judge_first(case, expected, actual, screening, referee, breach, realism)
+            asking = (referee, breach, realism, is_brief)
+            found = self._judge_first(case, expected, actual, screening, *asking)
             verdicts += found if arms is None else self._by_arms(case, expected, actual, screening, found, arms)
-        told = (self._names(expected), (expected, actual), second, self.policy.noise)
+        told = (self.names(expected), (expected, actual), second, self.policy.noise)
         verdicts = [with_figures(v, *told) for v in (map(_outside, verdicts) if breach else verdicts)]
         verdicts.sort(key=lambda v: (PRECEDENCE.index(v.kind), GRADES.index(v.grade)))
-        kind = verdicts[0].kind if verdicts else screening.kind
-        return Judgement(kind, realism, tuple(verdicts), screening.comparisons, screening.measures)
+        kind = min([verdicts[0].kind if verdicts else whole.kind, *unasked], key=PRECEDENCE.index)
+        return Judgement(kind, realism, tuple(verdicts), whole.comparisons, whole.measures)
 
     def allowance(self, name: str, output: Array) -> Allowance:
         """Return the screen of an output, looked up once for each name and dtype."""
@@ -160,6 +167,12 @@ class Oracle:
         if found is None:
             found = self._allowances[key] = self.policy.allowance(name, output.dtype)
         return found
+
+    def names(self, execution: Execution) -> tuple[str, ...]:
+        """Return what the outputs of an execution are called: by their places where they are not the target's."""
+        if len(execution.outputs) == len(self.outputs):
+            return self.outputs
+        return tuple(f"output {i}" for i in range(len(execution.outputs)))
 
     def _compare(self, name: str, expected: Array, actual: Array) -> Comparison:
         """Compare one output under its allowance, each slice with a tolerance of its own under that."""
@@ -200,18 +213,13 @@ class Oracle:
         """Return what of an output evidence is asked about: not the slices of which the user's word decides."""
         return outside(output, self._regions[name]) if name in self._regions else output
 
-    def _names(self, execution: Execution) -> tuple[str, ...]:
-        if len(execution.outputs) == len(self.outputs):
-            return self.outputs
-        return tuple(f"output {i}" for i in range(len(execution.outputs)))
-
     def _look_relatively(
         self, expected: Execution, actual: Execution, comparisons: tuple[Comparison, ...]
     ) -> tuple[Comparison, ...]:
         """Replace the comparison of each output in which only the relative look finds something."""
         looks = []
         for name, e, a, screened in zip(
-            self._names(expected), expected.outputs, actual.outputs, comparisons, strict=True
+            self.names(expected), expected.outputs, actual.outputs, comparisons, strict=True
         ):
             is_settled = self.allowance(name, e).is_users or name in self.policy.quality
             if is_settled or e.dtype.kind in "biu" or screened.max_abs == 0.0:
@@ -231,6 +239,7 @@ class Oracle:
         referee: Referee | None,
         breach: str,
         realism: Realism,
+        is_brief: bool,
     ) -> list[Verdict]:
         """Judge the first executions: what the sides did, else what they answered."""
         if not (expected.is_ok and actual.is_ok):
@@ -239,9 +248,9 @@ class Oracle:
             detail = f"{len(expected.outputs)} outputs / {len(actual.outputs)} outputs"
             comparison = Comparison(Kind.SHAPE, error_ratio=np.inf, detail=detail)
             return [Verdict(Kind.SHAPE, Grade.BUG, comparison=comparison, headline=f"{detail} (torch / ORT)")]
-        answers = {} if breach else self._weigh(case, expected, actual, screening, referee, realism)
+        answers = {} if breach else self._weigh(case, expected, actual, screening, referee, realism, is_brief)
         verdicts = []
-        for position, (name, comparison) in enumerate(zip(self._names(expected), screening.comparisons, strict=True)):
+        for position, (name, comparison) in enumerate(zip(self.names(expected), screening.comparisons, strict=True)):
             if comparison.kind is Kind.AGREE:
                 continue
             answer = answers.get(position)
@@ -272,7 +281,7 @@ class Oracle:
         def look(one: Execution, other: Execution) -> tuple[Comparison, ...]:
             return self._screen(one, other, relative=screening.is_relative).comparisons
 
-        working, names = self.policy.computing_dtype, self._names(expected)
+        working, names = self.policy.computing_dtype, self.names(expected)
         return told_by_arms(case, verdicts, names, expected, actual, arms, look, working)
 
     def _by_quality(self, case: Case) -> Answer:
@@ -290,12 +299,13 @@ class Oracle:
         screening: Screening,
         referee: Referee | None,
         realism: Realism,
+        is_brief: bool,
     ) -> dict[int, Answer]:
         """Ask for evidence on every output that differs and on which the user has not spoken."""
         questions = []
         for position, comparison in enumerate(screening.comparisons):
             e, a = expected.outputs[position], actual.outputs[position]
-            name = self._names(expected)[position]
+            name = self.names(expected)[position]
             allowance = self.allowance(name, e)
             has_size = comparison.kind in _SIZED
             # what a coarser twin's noise does not explain, rounding in its own precision may
@@ -317,7 +327,8 @@ class Oracle:
             )
         if not questions:
             return {}
-        answers = weigh(case, referee, questions, self.policy.computing_dtype, is_wild=realism is Realism.WILD)
+        is_wild, working = realism is Realism.WILD, self.policy.computing_dtype
+        answers = weigh(case, referee, questions, working, is_wild=is_wild, is_brief=is_brief)
         return {q.position: answer for q, answer in zip(questions, answers, strict=True)}
 
     def _unstable(
@@ -329,7 +340,7 @@ class Oracle:
         module, so it is a note. Within it, both are notes: sums depend on how memory is aligned.
         """
         for first, again in zip((expected, actual), second, strict=True):
-            if first.is_ok and again.is_ok and _same_outputs(first, again):
+            if first.is_ok and again.is_ok and has_same_outputs(first, again):
                 continue
             if not (first.is_ok and again.is_ok):
                 if first.status is again.status:
@@ -345,13 +356,24 @@ class Oracle:
             return _unstable_verdict(first.side, None, None, said, is_beyond=True)
         rows = [
             (self._compare(name, e, a), name)
-            for name, e, a in zip(self._names(first), first.outputs, again.outputs, strict=True)
+            for name, e, a in zip(self.names(first), first.outputs, again.outputs, strict=True)
             if not _same_bits(e, a)
         ]
         comparison, name = max(rows, key=lambda row: row[0].error_ratio)
         said = f"{comparison.expected_at} first, then {comparison.actual_at} at {list(comparison.index or ())}"
         said = comparison.detail if comparison.kind in (Kind.SHAPE, Kind.DTYPE) else said
         return _unstable_verdict(first.side, name, comparison, said, is_beyond=comparison.kind is not Kind.AGREE)
+
+
+def _narrowed(whole: Screening, names: Sequence[str], asked: frozenset[str]) -> tuple[Screening, tuple[Kind, ...]]:
+    """Return a screening in which outputs and metrics that nobody asks about agree, and what kinds those are of."""
+    if not whole.comparisons:
+        return whole, ()
+    pairs = list(zip(names, whole.comparisons, strict=True))
+    looks = tuple(look if name in asked else Comparison(Kind.AGREE) for name, look in pairs)
+    measures = tuple(one for one in whole.measures if f"{METRIC}{one.metric}" in asked)
+    unasked = tuple(look.kind for name, look in pairs if name not in asked)
+    return replace(whole, comparisons=looks, measures=measures), unasked
 
 
 def _unstable_verdict(
@@ -437,7 +459,8 @@ def _refusal_verdict(kind: Kind, execution: Execution, other: Execution, realism
     return Verdict(kind, grade, None, execution.side, site, headline=headlines.of_refusal(execution, other))
 
 
-def _same_outputs(first: Execution, again: Execution) -> bool:
+def has_same_outputs(first: Execution, again: Execution) -> bool:
+    """Tell whether two executions gave the same outputs bit by bit, NaN payloads ignored."""
     return len(first.outputs) == len(again.outputs) and all(
         _same_bits(e, a) for e, a in zip(first.outputs, again.outputs, strict=True)
     )

@@ -40,7 +40,7 @@ class ReachWeighing(Weighing):
     @property
     def is_settled(self) -> bool:
         """Tell whether no further draw can change the answer."""
-        return bool((self.reached_ort & (self.reached_torch | self.by_order)).all())
+        return self.is_unmoved or bool((self.reached_ort & (self.reached_torch | self.by_order)).all())
 
     @property
     def wants_more_rounded(self) -> bool:

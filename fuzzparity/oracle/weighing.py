@@ -32,6 +32,7 @@ class Weighing:
         self.overflows, self.is_extreme = False, False
         self.is_wider = True  # the referee's range is wider than the working precision's
         self.source = SOURCE  # who gave the exact answer
+        self.is_unmoved = False  # it comes from integers alone, so that no draw says more than the first
 
     @property
     def is_settled(self) -> bool:

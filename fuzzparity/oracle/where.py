@@ -154,6 +154,10 @@ class MaskedReferee:
         """Return the largest finite intermediate of the float64 run."""
         return self._referee.peak(case)
 
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return the places of outputs that come from integers alone."""
+        return self._referee.unmoved(case)
+
     def _cleared(self, outputs: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
         return None if outputs is None else cleared(outputs, self._masks)
 

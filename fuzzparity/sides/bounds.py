@@ -19,7 +19,7 @@ from fuzzparity.case import Array
 from fuzzparity.sides import bound_sums  # noqa: F401  # enters its rules
 from fuzzparity.sides.bound_rules import COMPARISONS, MOVES, RULES
 from fuzzparity.sides.bounded import ELEMENTARY, Arithmetic, Bounded
-from fuzzparity.sides.double import Float64Mode, _Operator, map_leaves
+from fuzzparity.sides.double import Float64Mode, Operator, map_leaves
 
 _MOST_KEPT = 1 << 26  # elements whose bounds are kept: 1 GiB with their values
 _CONVERSIONS = frozenset(("_to_copy", "lift_fresh", "fill_", "full_like", "where", "index_put_"))
@@ -55,7 +55,7 @@ class BoundMode(Float64Mode):
             self._before = first.detach().clone() if isinstance(first, torch.Tensor) else None
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-    def finish(self, operator: _Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+    def finish(self, operator: Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """Find the bounds of what an operator gave."""
         results = list(_tensors(out))
         if self._is_lost or (not results and not _is_number(out)):
@@ -137,7 +137,7 @@ class BoundMode(Float64Mode):
 
     def _judge_floats(
         self,
-        operator: _Operator,
+        operator: Operator,
         name: str,
         func: Any,
         args: Sequence[Any],
@@ -167,7 +167,7 @@ class BoundMode(Float64Mode):
 
     def _bounds_of(
         self,
-        operator: _Operator,
+        operator: Operator,
         name: str,
         func: Any,
         args: Sequence[Any],
@@ -202,7 +202,7 @@ class BoundMode(Float64Mode):
         return list(found)
 
     def _by_rule(
-        self, operator: _Operator, name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
+        self, operator: Operator, name: str, func: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> list[torch.Tensor] | None:
         """Return the bounds of the float results of an operator, None where there is no rule for it."""
         rule = RULES.get(name)

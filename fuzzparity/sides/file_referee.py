@@ -40,6 +40,10 @@ class FileReferee:
         except Exception as error:  # the evaluator raises whatever it likes about operators that it lacks
             self.missing = _reason(error)
 
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return no output: where values come from is not followed here."""
+        return frozenset()
+
     def exact(self, case: Case) -> tuple[Array, ...] | None:
         """Return the outputs in float64 (integers stay integers), or None when the evaluator cannot."""
         return self._run(case, None)

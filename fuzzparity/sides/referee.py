@@ -27,6 +27,7 @@ from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
 from fuzzparity.sides.recorders import AnyRecorder
 from fuzzparity.sides.tensors import flatten_outputs, output_leaves, to_tensor
+from fuzzparity.sides.unmoved import UnmovedMode
 
 MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 _MOST_WIDENED = 4096  # containers and objects that are looked into for tensors
@@ -53,6 +54,8 @@ class Referee:
                 self._module = _in_double(loaded)
         except Exception as error:
             self.missing = _reason("the module cannot be copied to float64", error)
+        self._held = _held_by(self._module)  # kept alive, so that nothing else comes to lie where these do
+        self._weights = frozenset(one.untyped_storage().data_ptr() for one in self._held)
         self._call = loaded.call
         self._reset = loaded.target.reset
         self._state = StateGuard(self._module)
@@ -79,8 +82,10 @@ class Referee:
 
     def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each intermediate rounded at random; one `draw`, one answer."""
-        mode = RoundingMode(self._bits, draw, times)
-        outputs = self._run(_widened(case), mode)
+        inputs = _widened(case)
+        mode = RoundingMode(self._bits, draw, times, self._weights)
+        mode.promotes = not self._plain.is_proven(inputs)
+        outputs = self._run(inputs, mode)
         self.operators = mode.operators
         return _wide_outputs(outputs)
 
@@ -110,6 +115,22 @@ class Referee:
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
         return bounds or (), mode.unknown
+
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return the places of outputs that come from integers alone, so that no float and no rounding moves them."""
+        if self._module is None or not self._can_be_followed:
+            return frozenset()
+        mode = UnmovedMode()
+        for one in self._held:
+            mode.see(one)
+        read = self._run(_widened(case), mode, lambda result: tuple(map(mode.is_unmoved, output_leaves(result))))
+        return frozenset(place for place, is_unmoved in enumerate(read or ()) if is_unmoved)
+
+    @functools.cached_property
+    def _can_be_followed(self) -> bool:
+        """Tell whether a mode sees what the module reads into Python: TorchScript reads values by itself."""
+        parts = self._module.modules() if isinstance(self._module, torch.nn.Module) else ()
+        return not any(isinstance(part, torch.jit.ScriptModule) for part in parts)
 
     def _run(
         self,
@@ -157,9 +178,13 @@ class _PlainRuns:
         self._proven: tuple[Array, ...] | None = None
         self._left = 0
 
+    def is_proven(self, inputs: Sequence[Array]) -> bool:
+        """Tell whether the mode was seen to change nothing on inputs like these."""
+        return self.are_possible and self._are_near(inputs)
+
     def serves(self, inputs: Sequence[Array]) -> bool:
         """Tell whether to run these inputs without a mode."""
-        if not self.are_possible or self._left == 0 or not self._are_near(inputs):
+        if self._left == 0 or not self.is_proven(inputs):
             return False
         self._left -= 1
         return True
@@ -198,6 +223,14 @@ def _are_same(one: Sequence[Array], other: Sequence[Array]) -> bool:
         a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         for a, b in zip(one, other, strict=True)
     )
+
+
+def _held_by(module: Any) -> tuple[torch.Tensor, ...]:
+    """Return the parameters and buffers of a module that lie in memory of their own."""
+    if not isinstance(module, torch.nn.Module):
+        return ()
+    held = (*module.parameters(), *module.buffers())
+    return tuple(one.detach() for one in held if one.layout is torch.strided)
 
 
 def _reason(what: str, error: BaseException) -> str:

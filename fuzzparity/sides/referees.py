@@ -73,3 +73,7 @@ class Referees:
     def bounds(self, case: Case) -> tuple[tuple[Array | None, ...], str]:
         """Return for each output how far roundings in any order may move it, and from where on that is not known."""
         return self._current.bounds(case)
+
+    def unmoved(self, case: Case) -> frozenset[int]:
+        """Return the places of outputs that come from integers alone."""
+        return self._current.unmoved(case)

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, parser
 
 from fuzzparity.blame.nodes import guilty_node, single_nodes
-from fuzzparity.blame.reference import intermediate_values, run_reference
+from fuzzparity.blame.reference import intermediate_values, refusal_at, run_reference
 
 
 def on_ort(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
@@ -91,3 +92,28 @@ def test_the_reference_answers_and_what_it_lacks_is_a_refusal():
     refused = run_reference(model, {"x": np.array([1, 2], np.int64)})
     assert not refused.is_ok
     assert refused.refusal is not None
+
+
+GATHER = """<ir_version: 9, opset_import: ["" : 18]> taken (float[n] x, int64[m] k) => (float[m] y)
+    <int64 one = {1}> {
+    later = Add (k, one)
+    y = Gather <axis = 0> (x, later)
+}"""
+
+
+def test_the_reference_refuses_at_the_node_at_which_ort_does():
+    model = graph(GATHER)
+    model.graph.node[1].name = "take"
+    x = np.ones(3, np.float32)
+    assert "out of bounds" in refusal_at(model, {"x": x, "k": np.array([2], np.int64)}, "Gather", "take")
+    assert refusal_at(model, {"x": x, "k": np.array([1], np.int64)}, "Gather", "take") == ""
+    assert refusal_at(model, {"x": x, "k": np.array([2], np.int64)}, "Gather", "another") == ""
+
+
+def test_a_node_that_the_reference_lacks_is_no_refusal():
+    node = helper.make_node("Imagined", ["x"], ["y"], name="imagined", domain="nowhere")
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("nowhere", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=9)
+    with pytest.raises(Exception, match=r"nowhere|Imagined"):
+        refusal_at(model, {"x": np.ones(3, np.float32)}, "Imagined", "imagined")

@@ -10,6 +10,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.contract import Build, Contract, InputContract, TargetFacts
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.execution import Environment
+from fuzzparity.explain.records import Cause
 from fuzzparity.finding import Finding, Stage, Suspect, Where, bucket_of, is_same_cause
 from fuzzparity.report.causes import causes_of
 from fuzzparity.verdict import Attribution, Grade, Kind, Realism, Verdict
@@ -70,6 +71,13 @@ APART = {
         found(output="z", grade=Grade.TIE, blame="none", place=("", "", "")),
     ),
 }
+
+
+def test_the_cause_of_a_lost_step_is_where_its_value_is_read():
+    lost = found(place=("Add", "", "net.py:7"))
+    known = replace(lost.verdict.attribution, reader="net/Div_1")
+    lost = replace(lost, verdict=replace(lost.verdict, attribution=known))
+    assert Cause.of(lost) == Cause("export", "Add", "net/Div_1", "", "net.py:7")
 
 
 @pytest.mark.parametrize("name", SAME)

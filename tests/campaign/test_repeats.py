@@ -44,13 +44,16 @@ def test_what_a_worker_sends_is_bounded():
 
 def test_the_bucket_asked_least_comes_first_and_time_is_shared():
     repeats = Repeats()
-    for value in range(20):
+    for value in range(40):
         repeats.offer("numeric-1", Repeat(case(value), Lineage()))
         repeats.offer("numeric-1", Repeat(case(value), Lineage()))
     repeats.offer("shape-1", Repeat(case(), Lineage()))
     taken = repeats.take("numeric-1")
-    assert len(taken) == 4
-    assert [float(item.case.inputs["x"][0, 0]) for item in taken] == [8.0, 19.0, 9.0, 18.0], "12 wait at most"
+    values = [float(item.case.inputs["x"][0, 0]) for item in taken]
+    assert values == [0.0, 39.0, 1.0, 38.0, 2.0, 37.0, 3.0, 36.0], "the first and the newest"
+    assert len(repeats.take("numeric-1")) + len(repeats.take("numeric-1")) == 16
+    assert not repeats.take("numeric-1"), "24 wait at most"
+    repeats.offer("numeric-1", Repeat(case(50), Lineage()))
     assert repeats.waiting() == ["shape-1", "numeric-1"]
     assert repeats.waiting(unasked=True) == ["shape-1"]
     repeats.give_back("numeric-1", taken[2:])

@@ -3,7 +3,10 @@
 import os
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +17,27 @@ from fuzzparity.campaign.setup import Prepared, close_pool, prepare
 from fuzzparity.case import Case, Lineage
 from fuzzparity.corpus.database import Corpus
 from fuzzparity.execution import TORCH, Execution, Status
-from fuzzparity.explain.records import Better, Examined, ExamineSpec, InvestigateSpec, Investigation, Slipped
+from fuzzparity.explain.arbiters import Bench
+from fuzzparity.explain.investigate import _shown as shown_last
+from fuzzparity.explain.investigate import confirm
+from fuzzparity.explain.records import (
+    Better,
+    Examined,
+    ExamineSpec,
+    InvestigateSpec,
+    Investigation,
+    Pairing,
+    Reexport,
+    Slipped,
+)
+from fuzzparity.explain.twin import Twin
 from fuzzparity.finding import Confirmation, Stage, Suspect, bucket_of
-from fuzzparity.verdict import Grade, Kind, Realism, Verdict
+from fuzzparity.sides.load import load_target
+from fuzzparity.target import Export
+from fuzzparity.verdict import Grade, Judgement, Kind, Realism, Verdict
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.limits import Limits
+from fuzzparity.work.loader import Context
 from fuzzparity.work.pool import Child, LoaderLost
 
 pytestmark = pytest.mark.slow
@@ -104,6 +125,76 @@ def test_a_difference_is_confirmed_before_it_is_minimized(prepared: Prepared):
     assert outcome.case.elements == 1
     assert outcome.verdict is not None
     assert bucket_of(suspect.bucket.build, outcome.case, outcome.verdict) == suspect.bucket
+
+
+def test_a_second_try_that_answers_alike_is_not_weighed_again(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    judged = tmp_path / "judged"
+    judge = Twin.judge
+
+    def counted(self: Twin, *arguments: Any, **options: Any) -> Judgement:
+        with judged.open("a") as file:
+            file.write(".")
+        return judge(self, *arguments, **options)
+
+    loaded = load_target("subject.py")
+    context = Context(loaded, None, Announcer(tmp_path / "map"), tmp_path / "map", prepared.limits)  # type: ignore
+    (suspect,) = examine(prepared, Case({"x": np.full((2, 4), 5, np.float32)})).suspects
+    assert prepared.twin is not None
+    monkeypatch.setattr(Twin, "judge", counted)
+    found = confirm(context, InvestigateSpec(prepared.twin, suspect))
+    assert (found.shown, found.tries) == (2, 2)
+    assert judged.read_text() == "."
+
+
+@pytest.mark.parametrize("shows", range(1, 8))
+def test_where_a_brief_look_led_too_far_the_last_case_that_a_full_one_confirms_is_kept(
+    monkeypatch: pytest.MonkeyPatch, shows: int
+):
+    trail = tuple(Case({"x": np.ones(size, np.float32)}) for size in range(8, 0, -1))
+    verdict = Verdict(Kind.NUMERIC, Grade.BUG, "y")
+    suspect = Suspect(bucket_of("b" * 64, trail[0], verdict), trail[0], Lineage(), verdict, Realism.WILD)
+    asked: list[Case] = []
+
+    def paired(context: object, twin: object, case: Case, *rest: object) -> Pairing:
+        asked.append(case)
+        verdicts = (verdict,) if case in trail[:shows] else ()
+        nothing = Execution(TORCH, Status.OK)
+        return Pairing(nothing, nothing, Judgement(Kind.NUMERIC, verdicts=verdicts))
+
+    monkeypatch.setattr("fuzzparity.explain.investigate.pair_alone", paired)
+    context = SimpleNamespace(limits=Limits())
+    found = shown_last(context, InvestigateSpec(None, suspect), trail)  # type: ignore[arg-type]
+    assert found is not None
+    assert found[0] == trail[shows - 1]
+    assert asked[0] == trail[-1]
+    assert len(asked) <= 4
+
+
+def test_a_fresh_export_is_made_once_and_told(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[Reexport] = []
+    connection = SimpleNamespace(send=told.append)
+    context = Context(load_target("subject.py"), connection, Announcer(tmp_path / "map"), tmp_path / "map", Limits())  # type: ignore
+    assert prepared.twin is not None
+    case = Case({"x": np.full((2, 4), 5, np.float32)})
+    traced, refused = Export(exporter="torchscript"), Export(exporter="torchscript", options={"no_such_option": 1})
+    first = Bench(context, prepared.twin, case).exported_again(traced)
+    np.testing.assert_array_equal(first.outputs[0], np.full((2, 4), 15, np.float32))
+    assert Bench(context, prepared.twin, case).exported_again(refused).status is Status.REFUSED
+    assert [one.export for one in told] == [traced, refused]
+
+    monkeypatch.setattr("fuzzparity.explain.arbiters._made_here", [])  # as in the next investigation
+
+    def forbidden(*arguments: Any, **options: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("fuzzparity.sides.export.make_build", forbidden)
+    twin = replace(prepared.twin, reexports=tuple(told))
+    other = Bench(context, twin, Case({"x": np.full((3, 4), 1, np.float32)})).exported_again(traced)
+    np.testing.assert_array_equal(other.outputs[0], np.full((3, 4), 2, np.float32))
+    assert Bench(context, twin, case).exported_again(refused).status is Status.REFUSED
+    assert len(told) == 2
 
 
 def test_of_many_rows_the_one_that_differs_is_tried_first(prepared: Prepared):

@@ -62,6 +62,9 @@ class NumpyReferee:
     def bounds(self, case):
         return (), "numpy"
 
+    def unmoved(self, case):
+        return frozenset()
+
 
 def run(function: Function, case: Case, side: str, dtype=np.float32) -> Execution:
     """Run a function as a side of working precision `dtype`."""

@@ -480,3 +480,22 @@ def test_draws_stop_as_soon_as_the_answer_is_clear():
     referee = NumpyReferee(layer_norm)
     judge(layer_norm, layer_norm_sequential, normal(4, 64, offset=40000), referee=referee)
     assert referee.runs <= 1 + 6 + 6
+
+
+def test_a_decision_that_comes_from_integers_alone_takes_the_least_draws():
+    def floor(r, k, x):
+        return (k // 4, r(x * 2))
+
+    def trunc(r, k, x):
+        return ((k / 4).astype(np.int64), r(x * 2))
+
+    class Following(NumpyReferee):
+        def unmoved(self, case):
+            return frozenset({0})
+
+    inputs = np.array([-3, 9], np.int64), f32(1.5, 2.5)
+    plain, following = NumpyReferee(floor), Following(floor)
+    verdicts = [only(judge(floor, trunc, *inputs, referee=one)) for one in (plain, following)]
+    for verdict in verdicts:
+        assert (verdict.kind, verdict.grade, verdict.side) == (Kind.DECISION, Grade.BUG, "ort")
+    assert 0 < following.runs < 10 < plain.runs

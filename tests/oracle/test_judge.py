@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engines import NumpyReferee, f32, judge, make_oracle
+from engines import NumpyReferee, f32, judge, make_oracle, run
 
 from fuzzparity.case import Case
 from fuzzparity.execution import ORT, TORCH, Execution, Refusal, Status
@@ -206,3 +206,42 @@ def test_a_torch_side_that_overflows_where_the_exact_answer_is_finite_makes_no_b
 
     verdicts = judge(ratio, lambda r, x: (x * 0,), f32(3e19, 3e19)).verdicts
     assert [(verdict.kind, verdict.grade) for verdict in verdicts] == [(Kind.NONFINITE, Grade.INHERENT)]
+
+
+def test_only_what_is_asked_gets_a_verdict_and_evidence():
+    def torch(r, x):
+        return (r(x * 2), r(x * 3), (x > 0).astype(np.int64))
+
+    def ort(r, x):
+        return (r(x * 2.5), r(x * 4), (x >= 0).astype(np.int64))
+
+    case = Case({"x0": f32(1.0, 0.0, -2.0)})
+    expected, actual = run(torch, case, TORCH), run(ort, case, ORT)
+    oracle = make_oracle(3)
+    whole = oracle.judge(case, expected, actual, NumpyReferee(torch))
+    assert {verdict.output for verdict in whole.verdicts} == {"y0", "y1", "y2"}
+    asked = oracle.judge(case, expected, actual, NumpyReferee(torch), asked=frozenset({"y1"}))
+    (verdict,) = asked.verdicts
+    like = next(one for one in whole.verdicts if one.output == "y1")
+    assert replace(verdict, evidence=None) == replace(like, evidence=None)
+    assert asked.comparisons == whole.comparisons
+    assert asked.kind is whole.kind is Kind.DECISION
+    nothing = oracle.judge(case, expected, actual, NumpyReferee(torch), asked=frozenset({"z"}))
+    assert (nothing.verdicts, nothing.kind) == ((), Kind.DECISION)
+
+
+def test_a_brief_look_sees_the_same_bug_with_a_fraction_of_the_runs():
+    def torch(r, x):
+        return (r(x * 2),)
+
+    def ort(r, x):
+        return (r(x * 2.1),)
+
+    case = Case({"x0": f32(1.0, 0.5, -2.0)})
+    expected, actual = run(torch, case, TORCH), run(ort, case, ORT)
+    full, brief = NumpyReferee(torch), NumpyReferee(torch)
+    whole = make_oracle(1).judge(case, expected, actual, full)
+    short = make_oracle(1).judge(case, expected, actual, brief, is_brief=True)
+    for judgement in (whole, short):
+        assert [(v.kind, v.grade, v.side) for v in judgement.verdicts] == [(Kind.NUMERIC, Grade.BUG, "ort")]
+    assert 0 < brief.runs < full.runs / 3

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
 from fuzzparity.case import Case
-from fuzzparity.sides.double import Float64Mode, map_leaves
+from fuzzparity.sides.double import Float64Mode, RoundingMode, map_leaves
 from fuzzparity.sides.referee import Referee
 from fuzzparity.sides.torch_side import TorchSide
 
@@ -262,3 +262,42 @@ def test_leaves_are_changed_in_place_of_themselves_only(value: object) -> None:
     assert map_leaves(lambda leaf: None, value) is value
     marked = map_leaves(lambda leaf: leaf.upper(), [value, (b"a", [value, b"b"]), {"k": b"c"}])
     assert marked == [value, (b"A", [value, b"B"]), {"k": b"C"}]
+
+
+def test_a_weight_that_changes_on_the_way_is_read_anew() -> None:
+    class Growing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first = x @ self.table
+            self.table *= 3
+            return x @ self.table - first
+
+    one = case(x=RNG.normal(size=(3, 4)).astype(np.float32) * 0.7)
+    referee = Referee(loaded(Growing(), {"x": one.inputs["x"]}))
+    exact, rounded = referee.exact(one), referee.rounded(one, 1)
+    assert exact is not None
+    assert rounded is not None
+    np.testing.assert_allclose(rounded[0], exact[0], rtol=0, atol=1e-5)
+    assert (rounded[0] != exact[0]).any()
+
+
+def test_a_weight_that_is_read_at_every_step_is_off_by_the_same_in_one_run() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.weight = nn.Parameter(torch.randn(64, 64))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.mv(self.weight, x), torch.mv(self.weight, x + 0)
+
+    module = Twice()
+    referee = Referee(loaded(module, {"x": np.ones(64, np.float32)}))
+    mode = RoundingMode(23, 0, weights=referee._weights)
+    weight = referee._module.weight  # type: ignore[union-attr]
+    assert mode._noisy(weight) is mode._noisy(weight)
+    other = torch.ones(64, 64, dtype=torch.float64)
+    assert mode._noisy(other) is not mode._noisy(other)

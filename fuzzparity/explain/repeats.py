@@ -148,8 +148,8 @@ def heals(
 def is_plainly_explained(context: Context, spec: AskSpec, case: Case, seconds: float) -> bool:
     """Tell whether a case is explained at first sight, in one process: most repeats are.
 
-    The nodes of the known causes read what torch had, so that no other cause lies before them, and torch's values in
-    their places leave nothing that a screen sees.
+    The nodes of the known causes read what torch read there, so that no other cause lies before them, and torch's
+    values in their places leave nothing that a screen sees.
     """
 
     def body(announcer: Announcer, send: Callable[[Any], None]) -> bool:
@@ -197,7 +197,7 @@ def _is_plain(context: Context, spec: AskSpec, case: Case, announcer: Announcer,
     verdict = Verdict(Kind(spec.bucket.kind), Grade(spec.bucket.grade), spec.bucket.output)
     site = Site(context, spec.twin, case, verdict, expected, actual, deadline)
     place = site.output
-    if place is None or not _differs_at(twin, place, expected, actual) or not _read_what_torch_had(site, spec.causes):
+    if place is None or not _differs_at(twin, place, expected, actual) or not _read_what_torch_read(site, spec.causes):
         return False
     given = [list(_values_at(site, cause)) for cause in spec.causes]
     for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
@@ -214,8 +214,11 @@ def _differs_at(twin: Twin, place: int, expected: Execution, answer: Execution) 
     return place >= len(looks) or looks[place].kind is not Kind.AGREE
 
 
-def _read_what_torch_had(site: Site, causes: tuple[Cause, ...]) -> bool:
-    """Tell whether all that the nodes of causes read, in the file's own run, are values that torch had as well."""
+def _read_what_torch_read(site: Site, causes: tuple[Cause, ...]) -> bool:
+    """Tell whether all that the nodes of causes read, in the file's own run, was read by torch at their lines as well.
+
+    That torch had such a value somewhere says nothing: a step between the two may be lost.
+    """
     from fuzzparity.blame.matching import are_same
     from fuzzparity.blame.subgraphs import View, label_of, needs_of
     from fuzzparity.explain.programs import onnx_values
@@ -223,14 +226,16 @@ def _read_what_torch_had(site: Site, causes: tuple[Cause, ...]) -> bool:
 
     view = View(site.model, site.model.graph)
     nodes = {label_of(node): node for node in site.model.graph.node}
-    if not all(cause.node in nodes for cause in causes):
+    if not all(cause.node in nodes and cause.source for cause in causes):
         return False
-    asked = {need for cause in causes for need in needs_of(nodes[cause.node]) if need in view.makers}
-    values = onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True)
-    had = [array for event in eager_events(site.loaded, site.case, steps=True) for array in event.outputs]
-    return all(any(are_same(array, values[need]) for array in had) for need in asked if need in values) and all(
-        need in values or need in view.constants for need in asked
-    )
+    values = {**onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True), **site.feeds}
+    events = eager_events(site.loaded, site.case, steps=True)
+    for cause in causes:
+        read = [one for event in events if site.relative(event.source) == cause.source for one in event.inputs]
+        asked = [need for need in needs_of(nodes[cause.node]) if need not in view.constants]
+        if not all(need in values and any(are_same(one, values[need]) for one in read) for need in asked):
+            return False
+    return True
 
 
 def _is_left(twin: Twin, spec: AskSpec, site: Site, expected: Execution, answer: Execution, *, is_brief: bool) -> bool:

@@ -11,8 +11,13 @@ from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.case import Case
 from fuzzparity.commands.running import examine, finish, opened
 from fuzzparity.corpus.database import Corpus
+from fuzzparity.explain.records import AskSpec, Cause
+from fuzzparity.explain.repeats import is_plainly_explained
 from fuzzparity.report.causes import causes_of
+from fuzzparity.sides.load import load_target
 from fuzzparity.verdict import Grade
+from fuzzparity.work.announce import Announcer
+from fuzzparity.work.loader import Context
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +90,12 @@ def test_a_second_cause_under_one_key_surfaces_and_what_is_explained_is_a_hit(tm
             docket.take(suspects[0])
         finish(prepared, docket, 300.0)
         found = [item for item in corpus.findings() if item.verdict.output == "y"]
+        spec = AskSpec(prepared.twin, found[0].bucket, (Cause.of(found[0]),))
+        here = Context(load_target("subject.py"), None, Announcer(tmp_path / "map"), tmp_path / "map", prepared.limits)
+        assert is_plainly_explained(here, spec, again, 60.0)
+        assert not is_plainly_explained(here, spec, swapped, 60.0), "the second cause alone"
+        assert not is_plainly_explained(here, spec, both, 60.0), "a cause lies before the known one"
+        assert not is_plainly_explained(here, spec, case(0.1, 0.2), 60.0), "nothing differs"
         smallest = corpus.case(found[-1].case_digest)
     assert len({item.bucket.provisional for item in found}) == 1
     first, second = found

@@ -18,6 +18,7 @@ from onnx import helper, numpy_helper
 from fuzzparity.case import Array
 
 CONTAINERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_SIZES = frozenset({"Shape", "Size"})
 _GRAPH, _GRAPHS = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
 
 
@@ -146,6 +147,21 @@ class View:
         made_model = helper.make_model(graph, opset_imports=self.model.opset_import, functions=self.model.functions)
         made_model.ir_version = self.model.ir_version
         return bytes(made_model.SerializeToString())
+
+    def is_of_sizes(self, name: str) -> bool:
+        """Tell whether a value comes from constants and the sizes of others alone."""
+        seen, asked = {name}, [name]
+        while asked:
+            name = asked.pop()
+            node = self.makers.get(name)
+            if name in self.constants or (node is not None and node.op_type in _SIZES):
+                continue
+            if node is None:
+                return False
+            fresh = set(needs_of(node)) - seen
+            seen |= fresh
+            asked += fresh
+        return True
 
     def shaped(self, name: str, array: Array) -> Array:
         """Return a value with the rank that the graph declares for it: numbers of a program may stand as [1]."""

@@ -73,11 +73,7 @@ def pair_alone(
         actual = twin.run_ort(case)
         send(actual)
         second = (twin.run_torch(case), twin.run_ort(case))
-        if before is not None and all(
-            _is_the_same(one, two)
-            for first, again in (((before.expected, before.actual), second), ((expected, actual), second))
-            for one, two in zip(first, again, strict=True)
-        ):
+        if before is not None and _is_known(before, (expected, actual), second):
             return Pairing(expected, actual, before.judgement)
         return Pairing(expected, actual, twin.judge(case, expected, actual, second, asked=asked, is_brief=is_brief))
 
@@ -88,6 +84,14 @@ def pair_alone(
         return _after_death(context, spec, case, limits, answer, done, asked)
     expected = torch_alone(context, case, limits)
     return Pairing(expected, answer, _judge_records(context, spec, case, expected, answer))
+
+
+def _is_known(before: Pairing, first: tuple[Execution, ...], second: tuple[Execution, ...]) -> bool:
+    """Tell whether both sides answer twice as they did in an earlier try, in which they did not change either."""
+    if any(verdict.kind is Kind.UNSTABLE for verdict in before.judgement.verdicts):
+        return False
+    earlier = (before.expected, before.actual)
+    return all(_is_the_same(one, two) for runs in (first, second) for one, two in zip(earlier, runs, strict=True))
 
 
 def _is_the_same(one: Execution, two: Execution) -> bool:

@@ -217,7 +217,8 @@ def _differs_at(twin: Twin, place: int, expected: Execution, answer: Execution) 
 def _read_what_torch_read(site: Site, causes: tuple[Cause, ...]) -> bool:
     """Tell whether all that the nodes of causes read, in the file's own run, was read by torch at their lines as well.
 
-    That torch had such a value somewhere says nothing: a step between the two may be lost.
+    That torch had such a value somewhere says nothing: a step between the two may be lost. What a graph computes from
+    sizes, torch has computed in Python.
     """
     from fuzzparity.blame.matching import are_same
     from fuzzparity.blame.subgraphs import View, label_of, needs_of
@@ -232,7 +233,7 @@ def _read_what_torch_read(site: Site, causes: tuple[Cause, ...]) -> bool:
     events = eager_events(site.loaded, site.case, steps=True)
     for cause in causes:
         read = [one for event in events if site.relative(event.source) == cause.source for one in event.inputs]
-        asked = [need for need in needs_of(nodes[cause.node]) if need not in view.constants]
+        asked = [need for need in needs_of(nodes[cause.node]) if not view.is_of_sizes(need)]
         if not all(need in values and any(are_same(one, values[need]) for one in read) for need in asked):
             return False
     return True

@@ -230,7 +230,8 @@ def _held_by(module: Any) -> tuple[torch.Tensor, ...]:
     if not isinstance(module, torch.nn.Module):
         return ()
     held = (*module.parameters(), *module.buffers())
-    return tuple(one.detach() for one in held if one.layout is torch.strided)
+    plain = (one for one in held if one.layout is torch.strided and not (one.is_quantized or one.is_inference()))
+    return tuple(one.detach() for one in plain)
 
 
 def _reason(what: str, error: BaseException) -> str:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, parser
 
 from fuzzparity.blame.nodes import guilty_node, single_nodes
 from fuzzparity.blame.reference import intermediate_values, refusal_at, run_reference
+from fuzzparity.blame.subgraphs import View
 
 
 def on_ort(model: bytes, feeds: Mapping[str, Any]) -> list[Any]:
@@ -117,3 +118,17 @@ def test_a_node_that_the_reference_lacks_is_no_refusal():
     model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=9)
     with pytest.raises(Exception, match=r"nowhere|Imagined"):
         refusal_at(model, {"x": np.ones(3, np.float32)}, "Imagined", "imagined")
+
+
+def test_what_comes_from_sizes_alone_is_told_from_what_holds_data():
+    model = graph("""<ir_version: 9, opset_import: ["" : 18]> sized (float[n] x) => (float[n] y)
+        <int64 one = {1}, float half = {0.5}> {
+        s = Shape (x)
+        t = Sub (s, one)
+        f = Cast <to = 1> (t)
+        g = Mul (f, half)
+        d = Div (x, g)
+        y = Mul (d, x)
+    }""")
+    view = View(model, model.graph)
+    assert [name for name in ("one", "s", "t", "g", "d", "x", "y") if view.is_of_sizes(name)] == ["one", "s", "t", "g"]

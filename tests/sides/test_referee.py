@@ -284,6 +284,14 @@ def test_a_weight_that_changes_on_the_way_is_read_anew() -> None:
     assert (rounded[0] != exact[0]).any()
 
 
+def test_weights_that_count_no_changes_are_rounded_as_any_value() -> None:
+    with torch.inference_mode():
+        module = Conv().eval()
+    referee = Referee(loaded(module, {"image": IMAGE}))
+    assert referee.rounded(case(image=IMAGE), 0) is not None, referee.missing
+    assert 0.0 < distance(referee, case(image=IMAGE)) < 1e-5
+
+
 def test_a_weight_that_is_read_at_every_step_is_off_by_the_same_in_one_run() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

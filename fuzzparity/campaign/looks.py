@@ -7,6 +7,7 @@ that, one in ever more. A trait counts alone, so that few are sent however the t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ def traits_of(case: Case, lineage: Lineage, label: str, realism: str, looks: Seq
     traits = {f"realism {realism}", f"label {label}", *(f"by {name}" for name in lineage.mutators)}
     for name, shape in case.shapes.items():
         traits.update(f"size {name} {axis} {size.bit_length()} {size % 2}" for axis, size in enumerate(shape))
+        pairs = itertools.combinations(enumerate(shape), 2)  # what goes wrong at unequal sizes is not all there is
+        traits.update(f"equal {name} {axis} {other} {size == same}" for (axis, size), (other, same) in pairs)
     for output, one in enumerate(looks):
         if one.kind is Kind.AGREE:
             continue

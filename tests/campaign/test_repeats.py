@@ -31,6 +31,11 @@ def test_a_new_trait_is_sent_once_and_a_known_look_ever_less():
     assert 3 <= sent <= 7, "one in ever more"
 
 
+def test_sizes_that_are_equal_are_a_trait():
+    assert "equal x 0 1 False" in traits(width=3)
+    assert "equal x 0 1 True" in traits(width=1)
+
+
 def test_what_a_worker_sends_is_bounded():
     lookout = Lookout()
     lookout.meet("numeric-1", traits())

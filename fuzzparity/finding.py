@@ -271,6 +271,8 @@ def is_same_cause(one: Finding, other: Finding) -> bool:
     are_bugs = [item.grade is Grade.BUG for item in (first, second)]
     if not any(are_bugs):
         return are_like or (_are_at_one_place(one, other) and first.output == second.output)
+    if all(are_bugs) and left.provisional == right.provisional and _are_at_one_place(one, other):
+        return True  # taken for a further cause, and found at the place of one that is known
     are_sure = one.is_place_sure and other.is_place_sure
     if are_like and all(are_bugs) and _needs_no_nan(one, other):
         return not are_sure or not (one.place[1] and other.place[1]) or _are_at_one_place(one, other)

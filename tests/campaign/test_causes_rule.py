@@ -80,6 +80,16 @@ def test_the_cause_of_a_lost_step_is_where_its_value_is_read():
     assert Cause.of(lost) == Cause("export", "Add", "net/Div_1", "", "net.py:7")
 
 
+def test_a_further_cause_that_is_found_where_a_known_one_is_joins_it():
+    first, second = found(guess=True), found(guess=True, value=2.0)
+    second = replace(second, bucket=replace(second.bucket, cause="2"))
+    assert is_same_cause(first, second)
+    elsewhere = found(guess=True, place=("Pad", "node_pad", "net.py:3"), value=3.0)
+    elsewhere = replace(elsewhere, bucket=replace(elsewhere.bucket, cause="2"))
+    assert not is_same_cause(first, elsewhere)
+    assert not is_same_cause(elsewhere, second)
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_one_fault(name):
     one, other = SAME[name]

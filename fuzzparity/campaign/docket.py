@@ -149,8 +149,7 @@ class Docket:
                 return
             *_, work = heapq.heappop(self._queue)
             share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
-            has_bug = bool(self._queue) and self._queue[0][0] == 0
-            seconds = _MINIMIZE_SECONDS * share / (2.0 if has_bug else 1.0)  # each takes up its time first
+            seconds = _MINIMIZE_SECONDS * share / (2.0 if self._has_bug else 1.0)  # each takes up its time first
             if seconds_left is not None:
                 seconds = min(seconds, max(0.5, seconds_left * most / (len(self._queue) + 1)))
             blame_seconds = _BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds)
@@ -173,12 +172,17 @@ class Docket:
 
     def _ask_again(self, twin: TwinSpec, seconds_left: float | None) -> bool:
         """Ask repeats where they are due: for their share while a campaign goes on, at its end after the bugs."""
-        has_bug = bool(self._queue) and self._queue[0][0] == 0
+        has_bug = self._has_bug
         if not self.asks_again or (has_bug and seconds_left is not None):
             return False
         return self._asker.start(
             twin, self.findings, self._busy, self.elapsed(), is_free=not has_bug, seconds_left=seconds_left
         )
+
+    @property
+    def _has_bug(self) -> bool:
+        """Tell whether a bug waits: bugs come first."""
+        return bool(self._queue) and self._queue[0][0] == 0
 
     @property
     def _busy(self) -> set[str]:

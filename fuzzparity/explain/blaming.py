@@ -35,59 +35,41 @@ def blamed(
     actual: Execution,
     *,
     seconds: float,
+    is_last: bool = False,
 ) -> Verdict:
     """Return the verdict with its blame and how it is known; unchanged where no arbiter could be asked.
 
-    `seconds` bounds the asking: no arbiter is started after them.
+    `seconds` bounds the asking: no arbiter is started after them. `is_last` asks the one that was left out
+    (`is_last_open`), after what the others said; the place that is known stays as it is.
     """
-    if not may_blame(verdict) or not spec.is_built:
+    if not (is_last_open(spec, verdict) if is_last else may_blame(verdict) and spec.is_built):
         return verdict
     # what hangs needs no longer to be seen than it took to be confirmed
     is_hang = verdict.kind is Kind.HANG
     longest = min(LONGEST_SECONDS, CONFIRM_FACTOR * context.limits.run_seconds) if is_hang else LONGEST_SECONDS
     inquiry = _Inquiry(Bench(context, spec, case, longest), spec, verdict, expected, actual, time.monotonic() + seconds)
-    inquiry.ask_all()
+    known = verdict.attribution if is_last else None
+    if known is None:
+        inquiry.ask_all()
+    else:
+        inquiry.ask_last(known.statements)
     votes = inquiry.votes()
     blame, how = decide(votes)
-    attribution = Attribution(
-        how, votes.statements, words.workaround(blame, votes, inquiry.costs), votes.op, votes.node
-    )
-    return replace(verdict, blame=blame, attribution=attribution)
+    if known is not None and verdict.blame != "unknown":
+        blame, how = verdict.blame, known.how
+    known = known or Attribution("", op=votes.op, onnx_node=votes.node)
+    workaround = words.workaround(blame, votes, inquiry.costs)
+    known = replace(known, how=how, statements=votes.statements, workaround=workaround)
+    return replace(verdict, blame=blame, attribution=known)
 
 
 def is_last_open(spec: TwinSpec, verdict: Verdict) -> bool:
     """Tell whether the last arbiter was left out, which a given file asks for: a fresh export by dynamo."""
-    known = verdict.attribution
-    votes = Votes(known.statements) if known is not None else None
-    is_asked = votes is None or any(one.arbiter == words.FRESH_EXPORT for one in votes.statements)
-    return spec.facts.build.origin == "given" and votes is not None and not is_asked and _wants_export(votes)
-
-
-def blamed_last(
-    context: Context,
-    spec: TwinSpec,
-    case: Case,
-    verdict: Verdict,
-    expected: Execution,
-    actual: Execution,
-    *,
-    seconds: float,
-) -> Verdict:
-    """Return the verdict with what the last arbiter says as well; its place stays as it is."""
-    known = verdict.attribution
-    if known is None or not is_last_open(spec, verdict):
-        return verdict
-    inquiry = _Inquiry(Bench(context, spec, case), spec, verdict, expected, actual, time.monotonic() + seconds)
-    inquiry.ask_last(known.statements)
-    votes = inquiry.votes()
-    blame, how = (verdict.blame, known.how) if verdict.blame != "unknown" else decide(votes)
-    known = replace(known, how=how, statements=votes.statements, workaround=words.workaround(blame, votes, {}))
-    return replace(verdict, blame=blame, attribution=known)
-
-
-def _wants_export(votes: Votes) -> bool:
-    """Tell whether a fresh export was asked for, and the fast exporter's did not heal."""
-    return any(one.arbiter == words.FRESH_TRACED for one in votes.statements) and not votes.healing_export
+    if spec.facts.build.origin != "given" or verdict.attribution is None:
+        return False
+    votes = Votes(verdict.attribution.statements)
+    asked = {one.arbiter for one in votes.statements}
+    return words.FRESH_TRACED in asked and words.FRESH_EXPORT not in asked and not votes.healing_export
 
 
 class _Inquiry:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fuzzparity.case import Array, Case, is_float
 from fuzzparity.execution import Execution
-from fuzzparity.explain.pairing import map_of
+from fuzzparity.explain.pairing import asked_of, map_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.explain.twin import open_twin
 from fuzzparity.verdict import Grade, Kind, Verdict
@@ -64,9 +64,7 @@ def is_also_finite(context: Context, spec: TwinSpec, case: Case, verdict: Verdic
             return False
         for version in versions:
             expected, actual = twin.run(version)
-            judgement = twin.judge(
-                version, expected, actual, asked=frozenset({verdict.output}) if verdict.output else None
-            )
+            judgement = twin.judge(version, expected, actual, asked=asked_of(verdict))
             if any(_is_like(one, verdict) for one in judgement.verdicts):
                 return True
         return False

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Case
-from fuzzparity.explain.blaming import blamed, blamed_last, is_last_open
+from fuzzparity.explain.blaming import blamed, is_last_open
 from fuzzparity.explain.cutting import cut_of
 from fuzzparity.explain.finite import is_also_finite
 from fuzzparity.explain.locating import located
@@ -71,7 +71,7 @@ def investigate(context: Context, spec: InvestigateSpec) -> Investigation:
     if is_last_open(spec.twin, verdict) and (verdict.blame == "unknown" or spec.is_patient):
         context.send(Interim(replace(found, verdict=verdict), is_blamed=not _is_open(spec, verdict)))
         asked = found.expected, found.actual
-        verdict = blamed_last(context, spec.twin, found.case, verdict, *asked, seconds=spec.blame_seconds)
+        verdict = blamed(context, spec.twin, found.case, verdict, *asked, seconds=spec.blame_seconds, is_last=True)
     place = places[0] if places else None
     cut = cut_of(
         context, spec.twin, found.case, verdict, found.expected, found.actual, place, seconds=_cut_seconds(spec)

@@ -39,9 +39,9 @@ def matching(bucket: Bucket, case: Case, judgement: Judgement) -> Verdict | None
     return None
 
 
-def asked_of(bucket: Bucket) -> frozenset[str] | None:
-    """Return the output or metric that a bucket is about, None where it is about none in particular."""
-    about = bucket.site if bucket.site.startswith(METRIC) else bucket.output
+def asked_of(what: Bucket | Verdict) -> frozenset[str] | None:
+    """Return the output or metric that a bucket or verdict is about, None where it is about none in particular."""
+    about = what.site if what.site.startswith(METRIC) else what.output
     return frozenset({about}) if about else None
 
 

@@ -134,15 +134,7 @@ def heals(
     if verdict.kind not in VALUE_KINDS:
         return None
     site = Site(context, spec.twin, case, verdict, pairing.expected, pairing.actual, time.monotonic() + seconds)
-
-    def body(announcer: Announcer, send: Callable[[Any], None]) -> bool | None:
-        try:
-            return _leaves_nothing(context, spec, site, announcer)
-        except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
-            return None
-
-    answer = run_alone(body, map_path=map_of(context), limits=context.limits, total_seconds=seconds)
-    return answer if isinstance(answer, bool) else None
+    return _told_alone(context, lambda announcer: _leaves_nothing(context, spec, site, announcer), seconds)
 
 
 def is_plainly_explained(context: Context, spec: AskSpec, case: Case, seconds: float) -> bool:
@@ -151,14 +143,21 @@ def is_plainly_explained(context: Context, spec: AskSpec, case: Case, seconds: f
     The nodes of the known causes read what torch read there, so that no other cause lies before them, and torch's
     values in their places leave nothing that a screen sees.
     """
+    deadline = time.monotonic() + seconds
+    return bool(_told_alone(context, lambda announcer: _is_plain(context, spec, case, announcer, deadline), seconds))
 
-    def body(announcer: Announcer, send: Callable[[Any], None]) -> bool:
+
+def _told_alone(context: Context, ask_it: Callable[[Announcer], bool | None], seconds: float) -> bool | None:
+    """Return an answer that is found in a process of its own; None where that fails or dies."""
+
+    def body(announcer: Announcer, send: Callable[[Any], None]) -> bool | None:
         try:
-            return _is_plain(context, spec, case, announcer, time.monotonic() + seconds)
-        except Exception:  # evaluators and foreign modules raise whatever they meet
-            return False
+            return ask_it(announcer)
+        except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
+            return None
 
-    return run_alone(body, map_path=map_of(context), limits=context.limits, total_seconds=seconds) is True
+    answer = run_alone(body, map_path=map_of(context), limits=context.limits, total_seconds=seconds)
+    return answer if isinstance(answer, bool) else None
 
 
 def _is_among(causes: tuple[Cause, ...], told: tuple[str, ...]) -> bool | None:
@@ -174,14 +173,9 @@ def _leaves_nothing(context: Context, spec: AskSpec, site: Site, announcer: Anno
     expected = _reference(spec, site)
     if isinstance(twin, Execution) or not expected.is_ok:
         return None
-    given = [list(_values_at(site, cause)) for cause in spec.causes if cause.part != "capture"]
     is_run = False
-    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
-        outputs = _run_with(site, dict(values))
-        if outputs is None:
-            continue
+    for answer in _answers(site, spec.causes):
         is_run = True
-        answer = counted(Execution(ORT, Status.OK, tuple(outputs)), site.expected.where)
         if not _is_left(twin, spec, site, expected, answer, is_brief=True):
             return True
         if not _is_left(twin, spec, site, expected, answer, is_brief=False):
@@ -199,13 +193,7 @@ def _is_plain(context: Context, spec: AskSpec, case: Case, announcer: Announcer,
     place = site.output
     if place is None or not _differs_at(twin, place, expected, actual) or not _read_what_torch_read(site, spec.causes):
         return False
-    given = [list(_values_at(site, cause)) for cause in spec.causes]
-    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
-        outputs = _run_with(site, dict(values))
-        answer = Execution(ORT, Status.OK, tuple(outputs or ()))
-        if outputs is not None and not _differs_at(twin, place, expected, counted(answer, expected.where)):
-            return True
-    return False
+    return any(not _differs_at(twin, place, expected, answer) for answer in _answers(site, spec.causes))
 
 
 def _differs_at(twin: Twin, place: int, expected: Execution, answer: Execution) -> bool:
@@ -222,17 +210,14 @@ def _read_what_torch_read(site: Site, causes: tuple[Cause, ...]) -> bool:
     """
     from fuzzparity.blame.matching import are_same
     from fuzzparity.blame.subgraphs import View, label_of, needs_of
-    from fuzzparity.explain.programs import onnx_values
-    from fuzzparity.sides.eager import eager_events
 
     view = View(site.model, site.model.graph)
     nodes = {label_of(node): node for node in site.model.graph.node}
     if not all(cause.node in nodes and cause.source for cause in causes):
         return False
-    values = {**onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True), **site.feeds}
-    events = eager_events(site.loaded, site.case, steps=True)
+    values = {**site.ort_values, **site.feeds}
     for cause in causes:
-        read = [one for event in events if site.relative(event.source) == cause.source for one in event.inputs]
+        read = [one for event in site.steps if site.relative(event.source) == cause.source for one in event.inputs]
         asked = [need for need in needs_of(nodes[cause.node]) if not view.is_of_sizes(need)]
         if not all(need in values and any(are_same(one, values[need]) for one in read) for need in asked):
             return False
@@ -254,6 +239,15 @@ def _reference(spec: AskSpec, site: Site) -> Execution:
 
     make = captured if site.bench.exporter == "dynamo" else traced
     return TorchSide(make(site.loaded)).run(site.case)
+
+
+def _answers(site: Site, causes: tuple[Cause, ...]) -> Iterator[Execution]:
+    """Yield what ORT gives with torch's values at the places of causes, for each choice of what they may be."""
+    given = [list(_values_at(site, cause)) for cause in causes if cause.part != "capture"]
+    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
+        outputs = _run_with(site, dict(values))
+        if outputs is not None:
+            yield counted(Execution(ORT, Status.OK, tuple(outputs)), site.expected.where)
 
 
 def _run_with(site: Site, values: dict[str, Array]) -> list[Any] | None:
@@ -285,10 +279,8 @@ def _values_at(site: Site, cause: Cause) -> Iterator[tuple[str, Array]]:
 def _by_name(site: Site, cause: Cause, name: str) -> tuple[str, Array] | None:
     from fuzzparity.blame.paired import pairs_of
     from fuzzparity.blame.subgraphs import View
-    from fuzzparity.explain.programs import program_of
 
-    program, _ = program_of(site.loaded, site.build, site.bench.model.parent)
-    scope = program.run(site.case)
+    scope = site.program[0].run(site.case)
     view = View(site.model, site.model.graph)
     pairs = pairs_of(view, scope)
     named = [value for value, fx in pairs.items() if cause.fx_node and fx == cause.fx_node]
@@ -299,14 +291,11 @@ def _by_name(site: Site, cause: Cause, name: str) -> tuple[str, Array] | None:
 
 
 def _by_line(site: Site, cause: Cause, name: str) -> Iterator[tuple[str, Array]]:
-    from fuzzparity.explain.programs import onnx_values
-    from fuzzparity.sides.eager import eager_events
-
-    value = onnx_values(site.model, site.feeds, site.run_plain, prefers_run=True).get(name)  # for its form alone
+    value = site.ort_values.get(name)  # for its form alone
     if value is None:
         return
     seen: set[bytes] = set()
-    for event in reversed(eager_events(site.loaded, site.case, steps=True)):
+    for event in reversed(site.steps):
         if event.is_refused or (cause.source and site.relative(event.source) != cause.source):
             continue
         for array in event.outputs:

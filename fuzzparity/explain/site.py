@@ -20,6 +20,7 @@ from fuzzparity.explain.arbiters import LONGEST_SECONDS, Bench
 from fuzzparity.explain.pairing import map_of
 from fuzzparity.explain.records import TwinSpec
 from fuzzparity.oracle.where import counted
+from fuzzparity.values import Event
 from fuzzparity.verdict import Grade, Verdict
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
@@ -105,6 +106,20 @@ class Site:
         from fuzzparity.explain.programs import program_of
 
         return program_of(self.loaded, self.build, self._bench.model.parent)
+
+    @functools.cached_property
+    def steps(self) -> list[Event]:
+        """Return the operators that torch runs on the case, those of its own decompositions too."""
+        from fuzzparity.sides.eager import eager_events
+
+        return eager_events(self.loaded, self.case, steps=True)
+
+    @functools.cached_property
+    def ort_values(self) -> dict[str, Array]:
+        """Return the values of the main graph as ONNX Runtime without passes gives them."""
+        from fuzzparity.explain.programs import onnx_values
+
+        return onnx_values(self.model, self.feeds, self.run_plain, prefers_run=True)
 
     @property
     def feeds(self) -> dict[str, Array]:

@@ -82,11 +82,10 @@ def by_values(site: Site) -> Located | None:
     from fuzzparity.blame.origins import origin_of
     from fuzzparity.blame.subgraphs import View, label_of
     from fuzzparity.explain.programs import onnx_values
-    from fuzzparity.sides.eager import eager_events
 
     model = site.model
     values = onnx_values(model, site.feeds, site.run_plain)
-    events = eager_events(site.loaded, site.case, steps=True)
+    events = site.steps
     names = [item.name for item in model.graph.output]
     wanted = names if site.output is None or site.output >= len(names) else [names[site.output]]
     if events and events[-1].is_refused:

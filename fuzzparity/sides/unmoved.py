@@ -49,8 +49,8 @@ class UnmovedMode(Float64Mode):
         if tags & _TELLING and not by_places:
             self._is_lost = True
         if operator.is_mutable:
-            for tensor in read:
-                self._still.pop(tensor.untyped_storage().data_ptr(), None)
+            for storage in filter(None, map(_storage, read)):
+                self._still.pop(storage.data_ptr(), None)
         return out
 
     def _stays(self, value: Any) -> bool:

@@ -20,6 +20,7 @@ from fuzzparity.execution import TORCH, Execution, Status
 from fuzzparity.explain.arbiters import Bench
 from fuzzparity.explain.investigate import _shown as shown_last
 from fuzzparity.explain.investigate import confirm
+from fuzzparity.explain.pairing import asked_of
 from fuzzparity.explain.records import (
     Better,
     Examined,
@@ -170,6 +171,19 @@ def test_where_a_brief_look_led_too_far_the_last_case_that_a_full_one_confirms_i
     assert found[0] == trail[shows - 1]
     assert asked[0] == trail[-1]
     assert len(asked) <= 4
+
+
+def test_evidence_is_asked_on_the_output_or_metric_that_a_verdict_is_about():
+    metric = Verdict(Kind.DECISION, Grade.BUG, "y", site="metric:top1")
+    case = Case({"x": np.ones(1, np.float32)})
+    for what in (metric, bucket_of("b" * 64, case, metric)):
+        assert asked_of(what) == {"metric:top1"}
+    for what in (
+        Verdict(Kind.NUMERIC, Grade.BUG, "y"),
+        bucket_of("b" * 64, case, Verdict(Kind.NUMERIC, Grade.BUG, "y")),
+    ):
+        assert asked_of(what) == {"y"}
+    assert asked_of(Verdict(Kind.CRASH, Grade.BUG)) is None
 
 
 def test_a_fresh_export_is_made_once_and_told(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -58,6 +58,7 @@ STILL = {
     "an arm on integers": lambda net, x, k: k + int(k.sum()) if bool(k[0, 0] > 0) else k,
     "the places of integers": lambda net, x, k: torch.nonzero(k),
     "a write of integers": lambda net, x, k: k.clone().add_(1),
+    "a write of sparse floats beside": lambda net, x, k: (torch.zeros(3, 4).double().add_(x.to_sparse()), k)[1] + 1,
     "floats moved by integers before": lambda net, x, k: (x[k[:, 0].abs() % 3], k)[1] + 1,
 }
 MOVED = {

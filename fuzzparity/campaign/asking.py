@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fuzzparity.campaign.records import ASK_JOB
 from fuzzparity.campaign.repeats import Repeat, Repeats
@@ -21,6 +21,7 @@ from fuzzparity.verdict import Grade
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _SECONDS = 20.0  # of one child; no case is begun after them
+_SECONDS_BESIDE = 8.0  # where another bucket waits that nothing was asked about yet
 _MOST_CAUSES = 8  # of one bucket
 _MOST_OTHERS = 4  # of other buckets, that are put in beside them
 _LABEL = "repeats"
@@ -28,14 +29,14 @@ _LABEL = "repeats"
 
 @dataclass(slots=True)
 class _Asked:
-    """Hold what a child is asked: smallest cases of a bucket's findings, then repeats, and how many were answered."""
+    """Hold what a child is asked: smallest cases of a bucket's findings, then repeats, and the places it answered."""
 
     finding_id: str
     own: tuple[Repeat, ...]
     repeats: tuple[Repeat, ...]
     causes: tuple[str, ...]
     began: float
-    answered: int = 0
+    answered: set[int] = field(default_factory=set)
     by_place: bool = True
 
 
@@ -76,7 +77,11 @@ class Asker:
 
     def is_waiting(self, findings: Mapping[str, Finding], busy: Collection[str]) -> bool:
         """Tell whether there is a finding about which nothing was asked yet, and could be."""
-        return any(self._causes(name, findings, busy) for name in self._repeats.waiting(unasked=True))
+        return any(self._causes(name, findings, busy) for name in self._unasked())
+
+    def _unasked(self, besides: str = "") -> list[str]:
+        """Return the findings, besides one, whose repeats wait and were never asked."""
+        return [name for name in self._repeats.waiting(unasked=True) if name != besides]
 
     def start(
         self,
@@ -98,7 +103,9 @@ class Asker:
         for name in self._repeats.waiting(unasked=not is_due):
             causes = self._causes(name, findings, busy)
             if causes:
-                seconds = _SECONDS if seconds_left is None else min(_SECONDS, seconds_left)
+                is_alone = not any(self._causes(one, findings, busy) for one in self._unasked(name))
+                seconds = _SECONDS if is_alone else _SECONDS_BESIDE
+                seconds = seconds if seconds_left is None else min(seconds, seconds_left)
                 self._launch(twin, causes, _others(findings, causes), self._repeats.take(name), seconds)
                 return True
         return False
@@ -154,12 +161,12 @@ class Asker:
             return
         del self._running[event.child.child_id]
         self._repeats.spent(time.monotonic() - asked.began)
+        left = [item for place, item in enumerate(asked.repeats, len(asked.own)) if place not in asked.answered]
         # the one at which a child died is not asked again
-        left = asked.repeats[max(0, asked.answered - len(asked.own)) + isinstance(event, Died) :]
-        self._repeats.give_back(asked.finding_id, left)
+        self._repeats.give_back(asked.finding_id, left[isinstance(event, Died) :])
 
     def _answer(self, asked: _Asked, answer: AskedAgain) -> None:
-        asked.answered = max(asked.answered, answer.place + 1)
+        asked.answered.add(answer.place)
         finding_id = asked.finding_id
         bucket = self._corpus.finding(finding_id).bucket
         if answer.place < len(asked.own):

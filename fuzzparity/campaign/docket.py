@@ -29,12 +29,14 @@ from fuzzparity.report.content import ReproducerContent, content_of_payload
 from fuzzparity.report.reproducer import write_reproducer
 from fuzzparity.target import Tolerance
 from fuzzparity.verdict import GRADES, Grade, Kind, Realism, Verdict
+from fuzzparity.work.hurry import set_hurry
 from fuzzparity.work.pool import Child, Died, Finished, Message
 
 _MINIMIZE_SECONDS = 12.0
 _MINIMIZE_EXECUTIONS = 4000
 _BLAME_SECONDS = 30.0
 _LESSER_SHARE = 0.25  # of that for ties, inherents, contract breaches and notes
+_LESSER_WAIT_SECONDS = 3.0  # of these, since a bug often follows at once and should not have to wait
 _MOST_DEATHS = 2  # investigations killed from outside (with the loader, by the kernel) are started again
 _LABEL = "investigate"
 
@@ -45,6 +47,7 @@ class _Work:
 
     finding_id: str
     suspect: Suspect
+    at_seconds: float  # when it was taken
     best: Case | None = None
     deaths: int = 0
     is_hurried: bool = False  # started with less time than it may take, since the campaign ends
@@ -107,7 +110,7 @@ class Docket:
             self._enqueue(finding_id, suspect)
 
     def _enqueue(self, finding_id: str, suspect: Suspect) -> None:
-        self._requeue(_Work(finding_id, suspect))
+        self._requeue(_Work(finding_id, suspect, self.elapsed()))
 
     def _requeue(self, work: _Work) -> None:
         rank = GRADES.index(work.suspect.verdict.grade)
@@ -145,11 +148,11 @@ class Docket:
         while self.running < most:
             if self._ask_again(twin, seconds_left):
                 continue
-            if not self._queue:
-                return
+            if not self._queue or (seconds_left is None and self._is_too_early()):
+                break
             *_, work = heapq.heappop(self._queue)
             share = 1.0 if work.suspect.verdict.grade is Grade.BUG else _LESSER_SHARE
-            seconds = _MINIMIZE_SECONDS * share / (2.0 if self._has_bug else 1.0)  # each takes up its time first
+            seconds = _MINIMIZE_SECONDS * share
             if seconds_left is not None:
                 seconds = min(seconds, max(0.5, seconds_left * most / (len(self._queue) + 1)))
             blame_seconds = _BLAME_SECONDS if seconds_left is None else min(_BLAME_SECONDS, seconds)
@@ -165,6 +168,12 @@ class Docket:
             )
             child = self.prepared.pool.launch(INVESTIGATE_JOB, (spec,), limits=self.prepared.limits, label=_LABEL)
             self._running[child.child_id] = work
+        set_hurry(self.prepared.pool.folder, is_on=self._has_bug)
+
+    def _is_too_early(self) -> bool:
+        """Tell whether what waits first is no bug and so new that one may follow at its heels."""
+        *_, work = self._queue[0]
+        return not self._has_bug and self.elapsed() - work.at_seconds < _LESSER_WAIT_SECONDS
 
     def owns(self, child: Child) -> bool:
         """Tell whether a child is one of the investigations."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fuzzparity.case import Case, Lineage
 from fuzzparity.verdict import Comparison, Kind
 
-_MOST_NOVEL = 24  # repeats of one finding that are sent for a new trait
+_MOST_NOVEL = 48  # repeats of one finding that are sent for a new trait
 _MOST_BYTES = 64 << 20  # of the cases that one worker sends
 _PARTS = 3  # of an axis, that tell places apart
 
@@ -58,8 +58,7 @@ class Lookout:
             known.traits |= traits
             known.sent += 1
             return True
-        # one in many: 4, 16, 64, ...
-        return known.met > 2 and not known.met & (known.met - 1) and known.met.bit_length() % 2 == 1
+        return known.met > 9 and math.isqrt(known.met) ** 2 == known.met  # one in many: 16, 25, 36, ...
 
 
 def traits_of(case: Case, lineage: Lineage, label: str, realism: str, looks: Sequence[Comparison]) -> frozenset[str]:

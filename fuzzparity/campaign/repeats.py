@@ -1,7 +1,7 @@
 """Repeats: cases of known findings that wait to be asked whose fault they are, so that a second cause surfaces.
 
-The idea: of each bucket the oldest and the newest are asked in turn, a few at a time, the bucket asked least first,
-for a bounded share of the campaign.
+The idea: all that wait of a bucket are asked at once, since most are explained at first sight, the bucket asked least
+first, for a bounded share of the campaign.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from fuzzparity.case import Case, Lineage
 
-_MOST_WAITING = 24  # of one finding; those in between go, the first and the newest stay
-_MOST_ASKED = 8  # in one child
+_MOST_WAITING = 64  # of one finding; those in between go, the first and the newest stay
+_MOST_BYTES = 64 << 20  # of these
 _SHARE = 0.3  # of one core, of the time since the campaign began
 _SHARE_BESIDE_BUGS = 0.1  # while bugs wait that nobody has looked at
 _GRACE_SECONDS = 6.0  # that are not counted
@@ -35,6 +35,13 @@ class _Bucket:
     digests: set[str] = field(default_factory=set)
     asked: int = 0
 
+    def thin(self) -> None:
+        """Drop from the middle what is too much."""
+        while len(self.waiting) > _MOST_WAITING or (
+            len(self.waiting) > 1 and sum(one.case.nbytes for one in self.waiting) > _MOST_BYTES
+        ):
+            del self.waiting[len(self.waiting) // 2]
+
 
 class Repeats:
     """Hold what waits, by the finding that opened the bucket, and choose what is asked next."""
@@ -49,13 +56,14 @@ class Repeats:
         bucket = self._buckets.setdefault(finding_id, _Bucket())
         if repeat.case.digest not in bucket.digests:
             bucket.digests.add(repeat.case.digest)
-            if len(bucket.waiting) == _MOST_WAITING:
-                del bucket.waiting[_MOST_WAITING // 2]
             bucket.waiting.append(repeat)
+            bucket.thin()
 
     def give_back(self, finding_id: str, repeats: Sequence[Repeat]) -> None:
         """Take what was not asked after all; it is the first again."""
-        self._buckets[finding_id].waiting.extendleft(reversed(repeats))
+        bucket = self._buckets[finding_id]
+        bucket.waiting.extendleft(reversed(repeats))
+        bucket.thin()
 
     def waiting(self, *, unasked: bool = False) -> list[str]:
         """Return the findings whose buckets have cases that wait, the one asked least first, then the one of most."""
@@ -69,11 +77,11 @@ class Repeats:
         return self._spent_seconds <= _GRACE_SECONDS + _SHARE * at_seconds
 
     def take(self, finding_id: str) -> tuple[Repeat, ...]:
-        """Return the next cases of a bucket: the first that looked different, and what the search has come to since."""
+        """Return what waits of a bucket: by turns the first that looked different and the newest."""
         bucket = self._buckets[finding_id]
-        count = min(_MOST_ASKED, len(bucket.waiting))
-        bucket.asked += count
-        return tuple(bucket.waiting.popleft() if place % 2 == 0 else bucket.waiting.pop() for place in range(count))
+        waiting = bucket.waiting
+        bucket.asked += len(waiting)
+        return tuple(waiting.popleft() if place % 2 == 0 else waiting.pop() for place in range(len(waiting)))
 
     def spent(self, seconds: float) -> None:
         """Take in how long a child worked."""

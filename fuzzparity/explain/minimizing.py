@@ -26,6 +26,7 @@ from fuzzparity.minimize.loop import minimize
 from fuzzparity.verdict import Grade, Judgement, Kind, Realism
 from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
+from fuzzparity.work.hurry import HurriedClock
 from fuzzparity.work.loader import Context
 
 DEADLY = frozenset({Kind.CRASH, Kind.HANG, Kind.OOM})
@@ -157,7 +158,8 @@ def _here(
                 send(Slipped(Suspect(other, case, lineage, verdict, judgement.realism, expected, actual)))
         return found
 
-    deadline = time.monotonic() + seconds
+    clock = HurriedClock(context.map_path.parent)
+    deadline = clock() + seconds
     if start == spec.suspect.case:
         comparison = spec.suspect.verdict.comparison
         candidates = few_rows(start, spec.twin.facts.contract, comparison.index if comparison is not None else None)
@@ -170,8 +172,9 @@ def _here(
         start,
         interesting,
         limit_executions=spec.minimize_executions,
-        deadline_seconds=max(_LEAST_SECONDS, deadline - time.monotonic()),
+        deadline_seconds=max(_LEAST_SECONDS, deadline - clock()),
         contract=spec.twin.facts.contract,
+        clock=clock,
         on_better=lambda case: send(Better(case)),
     )
     return Smallest(result.case, result.executions, result.reached_fixpoint)
@@ -231,6 +234,7 @@ def _among_deaths(context: Context, spec: InvestigateSpec, confirmation: Confirm
         limit_executions=spec.minimize_executions,
         deadline_seconds=spec.minimize_seconds,
         contract=spec.twin.facts.contract,
+        clock=HurriedClock(context.map_path.parent),
         on_better=lambda case: context.send(Better(case)),
     )
     return Smallest(result.case, result.executions, result.reached_fixpoint)

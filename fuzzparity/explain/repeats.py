@@ -7,31 +7,29 @@ cause. The findings' own smallest cases are asked first: a place that does not e
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from fuzzparity.case import Array, Case, Lineage
-from fuzzparity.execution import ORT, Execution, Status, node_told
+from fuzzparity.case import Case, Lineage
+from fuzzparity.execution import Execution, node_told
 from fuzzparity.explain.arbiters import Bench
+from fuzzparity.explain.first_sight import explained_at_first_sight
+from fuzzparity.explain.given import answers_given, reference_of
 from fuzzparity.explain.locating import located
 from fuzzparity.explain.pairing import asked_of, map_of, matching, pair_alone
 from fuzzparity.explain.records import AskedAgain, AskSpec, Cause, Pairing
 from fuzzparity.explain.site import Site
 from fuzzparity.explain.twin import Twin, open_twin
 from fuzzparity.finding import VALUE_KINDS, suspects_of
-from fuzzparity.oracle.where import counted
 from fuzzparity.verdict import Grade, Kind, Verdict
 from fuzzparity.work.alone import run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
 
-_MOST_TRIED = 12  # combinations of torch's values; each is a session of the whole model
-_MOST_VALUES = 6  # of torch's that may stand for one value of the file
+_CASE_SECONDS = 8.0  # that a case may take which is begun in time
+_MOST_OPEN = 4  # not explained at first sight, after which these are asked
 
 
 def ask(context: Context, spec: AskSpec) -> None:
@@ -42,11 +40,18 @@ def ask(context: Context, spec: AskSpec) -> None:
     """
     deadline = time.monotonic() + spec.seconds
     unclear: AskedAgain | None = None
+    looked: dict[int, bool] | None = None
     for place, case in enumerate(spec.cases):
+        if place == spec.own:
+            looked = explained_at_first_sight(context, spec, deadline - time.monotonic(), most_open=_MOST_OPEN)
+            for told in (told for told, is_explained in (looked or {}).items() if is_explained):
+                context.send(AskedAgain(told, True))
+        if looked is not None and looked.get(place) is not False:
+            continue
         left = deadline - time.monotonic()
         if place and left <= 0:
             break
-        answer = _asked(context, spec, place, case, max(1.0, left))
+        answer = _asked(context, spec, place, case, max(_CASE_SECONDS, left))
         is_own, is_clear = place < spec.own, answer.is_clear
         if is_own and is_clear:  # a known cause that is found elsewhere on its own case: places tell nothing
             spec = replace(spec, by_place=False)
@@ -62,8 +67,6 @@ def ask(context: Context, spec: AskSpec) -> None:
 
 def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: float) -> AskedAgain:
     """Return what a case answers: by brief looks, since what is taken for another cause is confirmed by itself."""
-    if place >= spec.own and spec.bucket.kind in VALUE_KINDS and is_plainly_explained(context, spec, case, seconds):
-        return AskedAgain(place, True)
     pairing = pair_alone(context, spec.twin, case, context.limits, asked_of(spec.bucket), is_brief=True)
     verdict = matching(spec.bucket, case, pairing.judgement)
     told: bool | None = None
@@ -97,11 +100,14 @@ def last_beside(context: Context, spec: AskSpec, trail: tuple[Case, ...]) -> Cas
     """
     deadline = time.monotonic() + spec.seconds
     lined = replace(spec, cases=trail, lineages=(Lineage("minimize"),) * len(trail), own=0)
+    looked = explained_at_first_sight(context, lined, spec.seconds) or {}
     is_clear = _asked(context, lined, 0, trail[0], spec.seconds).is_clear
     best, low, high = None, 1, len(trail)
     middle = high - 1  # the smallest first: mostly it still does
     while low < high and time.monotonic() < deadline:
-        answer = _asked(context, lined, middle, trail[middle], max(1.0, deadline - time.monotonic()))
+        answer = AskedAgain(middle, True)
+        if not looked.get(middle):
+            answer = _asked(context, lined, middle, trail[middle], max(1.0, deadline - time.monotonic()))
         if answer.is_clear or (answer.is_explained is False and not is_clear):
             best, low = trail[middle], middle + 1
         else:
@@ -134,25 +140,10 @@ def heals(
     if verdict.kind not in VALUE_KINDS:
         return None
     site = Site(context, spec.twin, case, verdict, pairing.expected, pairing.actual, time.monotonic() + seconds)
-    return _told_alone(context, lambda announcer: _leaves_nothing(context, spec, site, announcer), seconds)
-
-
-def is_plainly_explained(context: Context, spec: AskSpec, case: Case, seconds: float) -> bool:
-    """Tell whether a case is explained at first sight, in one process: most repeats are.
-
-    The nodes of the known causes read what torch read there, so that no other cause lies before them, and torch's
-    values in their places leave nothing that a screen sees.
-    """
-    deadline = time.monotonic() + seconds
-    return bool(_told_alone(context, lambda announcer: _is_plain(context, spec, case, announcer, deadline), seconds))
-
-
-def _told_alone(context: Context, ask_it: Callable[[Announcer], bool | None], seconds: float) -> bool | None:
-    """Return an answer that is found in a process of its own; None where that fails or dies."""
 
     def body(announcer: Announcer, send: Callable[[Any], None]) -> bool | None:
         try:
-            return ask_it(announcer)
+            return _leaves_nothing(context, spec, site, announcer)
         except Exception:  # exporters, evaluators and foreign modules raise whatever they meet
             return None
 
@@ -170,11 +161,11 @@ def _is_among(causes: tuple[Cause, ...], told: tuple[str, ...]) -> bool | None:
 def _leaves_nothing(context: Context, spec: AskSpec, site: Site, announcer: Announcer) -> bool | None:
     """Tell whether the model, given torch's values at all places, differs from torch by nothing that is a bug."""
     twin = open_twin(context, spec.twin, announcer, site.case)
-    expected = _reference(spec, site)
+    expected = reference_of(site, spec.causes)
     if isinstance(twin, Execution) or not expected.is_ok:
         return None
     is_run = False
-    for answer in _answers(site, spec.causes):
+    for answer, _ in answers_given(site, spec.causes):
         is_run = True
         if not _is_left(twin, spec, site, expected, answer, is_brief=True):
             return True
@@ -183,126 +174,7 @@ def _leaves_nothing(context: Context, spec: AskSpec, site: Site, announcer: Anno
     return False if is_run else None
 
 
-def _is_plain(context: Context, spec: AskSpec, case: Case, announcer: Announcer, deadline: float) -> bool:
-    twin = open_twin(context, spec.twin, announcer, case)
-    if isinstance(twin, Execution) or any(cause.part == "capture" for cause in spec.causes):
-        return False
-    expected, actual = twin.run(case)
-    verdict = Verdict(Kind(spec.bucket.kind), Grade(spec.bucket.grade), spec.bucket.output)
-    site = Site(context, spec.twin, case, verdict, expected, actual, deadline)
-    place = site.output
-    if place is None or not _differs_at(twin, place, expected, actual) or not _read_what_torch_read(site, spec.causes):
-        return False
-    return any(not _differs_at(twin, place, expected, answer) for answer in _answers(site, spec.causes))
-
-
-def _differs_at(twin: Twin, place: int, expected: Execution, answer: Execution) -> bool:
-    """Tell whether an answer differs in one output, as far as a screen sees."""
-    looks = twin.oracle.screen(expected, answer, relative=True).comparisons
-    return place >= len(looks) or looks[place].kind is not Kind.AGREE
-
-
-def _read_what_torch_read(site: Site, causes: tuple[Cause, ...]) -> bool:
-    """Tell whether all that the nodes of causes read, in the file's own run, was read by torch at their lines as well.
-
-    That torch had such a value somewhere says nothing: a step between the two may be lost. What a graph computes from
-    sizes, torch has computed in Python.
-    """
-    from fuzzparity.blame.matching import are_same
-    from fuzzparity.blame.subgraphs import View, label_of, needs_of
-
-    view = View(site.model, site.model.graph)
-    nodes = {label_of(node): node for node in site.model.graph.node}
-    if not all(cause.node in nodes and cause.source for cause in causes):
-        return False
-    values = {**site.ort_values, **site.feeds}
-    for cause in causes:
-        read = [one for event in site.steps if site.relative(event.source) == cause.source for one in event.inputs]
-        asked = [need for need in needs_of(nodes[cause.node]) if not view.is_of_sizes(need)]
-        if not all(need in values and any(are_same(one, values[need]) for one in read) for need in asked):
-            return False
-    return True
-
-
 def _is_left(twin: Twin, spec: AskSpec, site: Site, expected: Execution, answer: Execution, *, is_brief: bool) -> bool:
     """Tell whether an answer still differs from torch's by a bug in the output that is asked about."""
     judgement = twin.judge(site.case, expected, answer, asked=asked_of(spec.bucket), is_brief=is_brief)
     return any(one.grade is Grade.BUG and one.output == site.verdict.output for one in judgement.verdicts)
-
-
-def _reference(spec: AskSpec, site: Site) -> Execution:
-    """Return what ORT should give: torch's answer, or that of the captured program where the capture is at fault."""
-    if not any(cause.part == "capture" for cause in spec.causes):
-        return site.expected
-    from fuzzparity.sides.captured import captured, traced
-    from fuzzparity.sides.torch_side import TorchSide
-
-    make = captured if site.bench.exporter == "dynamo" else traced
-    return TorchSide(make(site.loaded)).run(site.case)
-
-
-def _answers(site: Site, causes: tuple[Cause, ...]) -> Iterator[Execution]:
-    """Yield what ORT gives with torch's values at the places of causes, for each choice of what they may be."""
-    given = [list(_values_at(site, cause)) for cause in causes if cause.part != "capture"]
-    for values in itertools.islice(itertools.product(*given), _MOST_TRIED):
-        outputs = _run_with(site, dict(values))
-        if outputs is not None:
-            yield counted(Execution(ORT, Status.OK, tuple(outputs)), site.expected.where)
-
-
-def _run_with(site: Site, values: dict[str, Array]) -> list[Any] | None:
-    from fuzzparity.blame.subgraphs import substituted
-
-    changed, feeds = site.model, dict(site.feeds)
-    for name, value in values.items():
-        changed = substituted(changed, name, value)
-        feeds[f"{name}__given"] = value
-    return site.run_optimized(changed.SerializeToString(), feeds)
-
-
-def _values_at(site: Site, cause: Cause) -> Iterator[tuple[str, Array]]:
-    """Yield (value of the file, torch's in its place) for a known cause: by the exporter's names, else by its line."""
-    from fuzzparity.blame.origins import has_origins
-    from fuzzparity.blame.subgraphs import label_of
-
-    node = next((one for one in site.model.graph.node if label_of(one) == cause.node and cause.node), None)
-    name = next((one for one in node.output if one), "") if node is not None else ""
-    if has_origins(site.model):
-        found = _by_name(site, cause, name)
-        if found is not None:
-            yield found
-            return
-    if name:
-        yield from _by_line(site, cause, name)
-
-
-def _by_name(site: Site, cause: Cause, name: str) -> tuple[str, Array] | None:
-    from fuzzparity.blame.paired import pairs_of
-    from fuzzparity.blame.subgraphs import View
-
-    scope = site.program[0].run(site.case)
-    view = View(site.model, site.model.graph)
-    pairs = pairs_of(view, scope)
-    named = [value for value, fx in pairs.items() if cause.fx_node and fx == cause.fx_node]
-    for value in (*named, name):
-        if value in pairs:
-            return value, view.shaped(value, scope.values[pairs[value]])
-    return None
-
-
-def _by_line(site: Site, cause: Cause, name: str) -> Iterator[tuple[str, Array]]:
-    value = site.ort_values.get(name)  # for its form alone
-    if value is None:
-        return
-    seen: set[bytes] = set()
-    for event in reversed(site.steps):
-        if event.is_refused or (cause.source and site.relative(event.source) != cause.source):
-            continue
-        for array in event.outputs:
-            if array.dtype.kind != value.dtype.kind or (array.size != value.size and array.ndim != value.ndim):
-                continue
-            given = array.reshape(value.shape) if array.size == value.size else array
-            given = np.ascontiguousarray(given.astype(value.dtype))
-            if given.tobytes() not in seen and len(seen) < _MOST_VALUES:
-                seen.add(given.tobytes())
-                yield name, given

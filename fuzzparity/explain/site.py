@@ -6,12 +6,13 @@ search runs in a process of its own, since any part may die.
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuzzparity.blame.localize import Located
 from fuzzparity.case import Array, Case
@@ -26,6 +27,11 @@ from fuzzparity.work.alone import Exit, run_alone
 from fuzzparity.work.announce import Announcer
 from fuzzparity.work.loader import Context
 
+if TYPE_CHECKING:
+    from fuzzparity.sides.bare import Sessions
+
+_OF_ONE_CASE = ("steps", "ort_values")  # what is kept of a site and holds for its case alone
+
 
 class Site:
     """Look for the place of one verdict on one case of one build."""
@@ -39,6 +45,7 @@ class Site:
         expected: Execution,
         actual: Execution,
         deadline: float,
+        sessions: Sessions | None = None,
     ) -> None:
         self._context = context
         self._spec = spec
@@ -46,10 +53,20 @@ class Site:
         self._verdict = verdict
         self._expected, self._actual = expected, actual
         self._deadline = deadline
+        self._sessions = sessions
         self._bench = Bench(context, spec, case)
         self.plain_ort = replace(self._bench.ort, optimization_level="none")
         names = spec.facts.outputs
         self.output = names.index(verdict.output) if verdict.output in names else None
+
+    def on(self, case: Case, expected: Execution, actual: Execution) -> Site:
+        """Return the site of another case, with what was made of the build so far."""
+        other = copy.copy(self)
+        other._case, other._expected, other._actual = case, expected, actual
+        other._bench = Bench(self._context, self._spec, case)
+        for name in _OF_ONE_CASE:
+            other.__dict__.pop(name, None)
+        return other
 
     @property
     def expected(self) -> Execution:
@@ -99,6 +116,13 @@ class Site:
         import onnx
 
         return onnx.load(self._bench.model)
+
+    @functools.cached_property
+    def view(self) -> Any:
+        """Return the main graph as values and the nodes that make them."""
+        from fuzzparity.blame.subgraphs import View
+
+        return View(self.model, self.model.graph)
 
     @functools.cached_property
     def program(self) -> tuple[Any, bool]:
@@ -170,13 +194,13 @@ class Site:
         """Run a part on ORT without optimization."""
         from fuzzparity.sides.bare import run_bare
 
-        return run_bare(model, feeds, self.plain_ort)
+        return run_bare(model, feeds, self.plain_ort, self._sessions)
 
     def run_optimized(self, model: bytes, feeds: Mapping[str, Array]) -> list[Any] | None:
         """Run a part on ORT as it is tested."""
         from fuzzparity.sides.bare import run_bare
 
-        return run_bare(model, feeds, self._bench.ort)
+        return run_bare(model, feeds, self._bench.ort, self._sessions)
 
     def heals(self, name: str, value: Array) -> bool:
         """Tell whether the whole model, given a value, gives torch's output at the tested level."""

@@ -1,5 +1,6 @@
 """Two causes in one bucket, a cause in two outputs: real models, real children; one line for each cause."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from fuzzparity.campaign.options import TargetOptions
 from fuzzparity.case import Case
 from fuzzparity.commands.running import examine, finish, opened
 from fuzzparity.corpus.database import Corpus
+from fuzzparity.explain.first_sight import explained_at_first_sight
 from fuzzparity.explain.records import AskSpec, Cause
-from fuzzparity.explain.repeats import is_plainly_explained
 from fuzzparity.report.causes import causes_of
 from fuzzparity.sides.load import load_target
 from fuzzparity.verdict import Grade
@@ -90,12 +91,15 @@ def test_a_second_cause_under_one_key_surfaces_and_what_is_explained_is_a_hit(tm
             docket.take(suspects[0])
         finish(prepared, docket, 300.0)
         found = [item for item in corpus.findings() if item.verdict.output == "y"]
-        spec = AskSpec(prepared.twin, found[0].bucket, (Cause.of(found[0]),))
+        cases = (again, swapped, both, case(0.1, 0.2), case(1.25, 0.2))
+        spec = AskSpec(prepared.twin, found[0].bucket, (Cause.of(found[0]),), cases)
         here = Context(load_target("subject.py"), None, Announcer(tmp_path / "map"), tmp_path / "map", prepared.limits)
-        assert is_plainly_explained(here, spec, again, 60.0)
-        assert not is_plainly_explained(here, spec, swapped, 60.0), "the second cause alone"
-        assert not is_plainly_explained(here, spec, both, 60.0), "a cause lies before the known one"
-        assert not is_plainly_explained(here, spec, case(0.1, 0.2), 60.0), "nothing differs"
+        looked = explained_at_first_sight(here, spec, 60.0)
+        # again; the second cause alone; a cause before the known one; nothing differs; and again
+        assert looked == {0: True, 1: False, 2: False, 3: False, 4: True}
+        looked = explained_at_first_sight(here, replace(spec, own=1), 60.0, most_open=2)
+        assert looked == {1: False, 2: False}, "what is open is worth a closer look first"
+        assert explained_at_first_sight(here, replace(spec, causes=(Cause("capture"),)), 60.0) is None
         smallest = corpus.case(found[-1].case_digest)
     assert len({item.bucket.provisional for item in found}) == 1
     first, second = found

@@ -16,7 +16,7 @@ from fuzzparity.case import Case, Lineage
 from fuzzparity.verdict import Comparison, Kind
 
 _MOST_NOVEL = 48  # repeats of one finding that are sent for a new trait
-_MOST_BYTES = 64 << 20  # of the cases that one worker sends
+_MOST_BYTES = 64 << 20  # of these
 _PARTS = 3  # of an axis, that tell places apart
 
 
@@ -25,6 +25,7 @@ class _Known:
     traits: set[str] = field(default_factory=set)
     met: int = 0
     sent: int = 0
+    bytes_left: int = _MOST_BYTES
 
 
 class Lookout:
@@ -33,7 +34,6 @@ class Lookout:
     def __init__(self) -> None:
         """Start without any finding."""
         self._known: dict[str, _Known] = {}
-        self._left = _MOST_BYTES
 
     def knows(self, findings: Iterable[str]) -> bool:
         """Tell whether any of some findings is one whose repeats are looked at."""
@@ -45,14 +45,15 @@ class Lookout:
 
     def chosen(self, findings: Iterable[str], traits: frozenset[str], case: Case) -> tuple[str, ...]:
         """Return those of some known findings of which this case is a repeat that should be asked again."""
-        found = tuple(name for name in findings if name in self._known and self._is_worth_it(name, traits))
-        if not found or case.nbytes > self._left:
-            return ()
-        self._left -= case.nbytes
-        return found
+        found = []
+        for name in findings:
+            known = self._known.get(name)
+            if known is not None and known.bytes_left >= case.nbytes and self._is_worth_it(known, traits):
+                known.bytes_left -= case.nbytes
+                found.append(name)
+        return tuple(found)
 
-    def _is_worth_it(self, finding_id: str, traits: frozenset[str]) -> bool:
-        known = self._known[finding_id]
+    def _is_worth_it(self, known: _Known, traits: frozenset[str]) -> bool:
         known.met += 1
         if known.sent < _MOST_NOVEL and not traits <= known.traits:
             known.traits |= traits

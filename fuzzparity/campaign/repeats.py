@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fuzzparity.case import Case, Lineage
 
 _MOST_WAITING = 64  # of one finding; those in between go, the first and the newest stay
-_MOST_BYTES = 64 << 20  # of these
+_MOST_BYTES = 256 << 20  # of all that wait
 _SHARE = 0.3  # of one core, of the time since the campaign began
 _SHARE_BESIDE_BUGS = 0.1  # while bugs wait that nobody has looked at
 _GRACE_SECONDS = 6.0  # that are not counted
@@ -35,12 +35,14 @@ class _Bucket:
     digests: set[str] = field(default_factory=set)
     asked: int = 0
 
+    @property
+    def nbytes(self) -> int:
+        """Return the size of what waits."""
+        return sum(one.case.nbytes for one in self.waiting)
+
     def thin(self) -> None:
-        """Drop from the middle what is too much."""
-        while len(self.waiting) > _MOST_WAITING or (
-            len(self.waiting) > 1 and sum(one.case.nbytes for one in self.waiting) > _MOST_BYTES
-        ):
-            del self.waiting[len(self.waiting) // 2]
+        """Drop one from the middle."""
+        del self.waiting[len(self.waiting) // 2]
 
 
 class Repeats:
@@ -57,13 +59,23 @@ class Repeats:
         if repeat.case.digest not in bucket.digests:
             bucket.digests.add(repeat.case.digest)
             bucket.waiting.append(repeat)
-            bucket.thin()
+            self._thin(bucket)
 
     def give_back(self, finding_id: str, repeats: Sequence[Repeat]) -> None:
         """Take what was not asked after all; it is the first again."""
         bucket = self._buckets[finding_id]
         bucket.waiting.extendleft(reversed(repeats))
-        bucket.thin()
+        self._thin(bucket)
+
+    def _thin(self, bucket: _Bucket) -> None:
+        """Drop what is too much: in a bucket by number, in all of them by size, from the largest."""
+        while len(bucket.waiting) > _MOST_WAITING:
+            bucket.thin()
+        sizes = {name: one.nbytes for name, one in self._buckets.items()}
+        while sum(sizes.values()) > _MOST_BYTES:
+            largest = max(sizes, key=lambda name: sizes[name])
+            self._buckets[largest].thin()
+            sizes[largest] = self._buckets[largest].nbytes
 
     def waiting(self, *, unasked: bool = False) -> list[str]:
         """Return the findings whose buckets have cases that wait, the one asked least first, then the one of most."""

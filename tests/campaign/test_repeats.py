@@ -44,7 +44,9 @@ def test_what_a_worker_sends_is_bounded():
     large = Case({"x": np.zeros(40 << 20, np.uint8)})
     lookout.meet("numeric-2", traits())
     assert lookout.chosen(("numeric-2",), traits(mutator="a"), large)
-    assert not lookout.chosen(("numeric-2",), traits(mutator="b"), large), "no more than 64 MiB from one worker"
+    assert not lookout.chosen(("numeric-2",), traits(mutator="b"), large), "no more than 64 MiB of one finding"
+    lookout.meet("numeric-3", traits())
+    assert lookout.chosen(("numeric-2", "numeric-3"), traits(mutator="c"), large) == ("numeric-3",)
 
 
 def test_the_bucket_asked_least_comes_first_and_time_is_shared():
@@ -65,8 +67,11 @@ def test_the_bucket_asked_least_comes_first_and_time_is_shared():
     assert repeats.take("numeric-1")[0].case == taken[2].case
     large = Repeats()
     for value in range(3):
-        large.offer("numeric-1", Repeat(Case({"x": np.full(30 << 20, value, np.uint8)}), Lineage()))
-    assert len(large.take("numeric-1")) == 2, "no more than 64 MiB wait"
+        large.offer("numeric-1", Repeat(Case({"x": np.full(80 << 20, value, np.uint8)}), Lineage()))
+        large.offer("shape-1", Repeat(case(value), Lineage()))
+    large.offer("numeric-2", Repeat(Case({"x": np.full(80 << 20, 3, np.uint8)}), Lineage()))
+    counts = [len(large.take(name)) for name in ("numeric-1", "numeric-2", "shape-1")]
+    assert counts == [2, 1, 3], "no more than 256 MiB wait; what is large goes first"
     assert repeats.is_due(0.0)
     repeats.spent(20.0)
     assert not repeats.is_due(30.0)

@@ -89,7 +89,8 @@ class Operator:
 _OPERATORS: dict[Any, Operator] = {}
 
 
-def _operator(func: Any) -> Operator:
+def operator_of(func: Any) -> Operator:
+    """Return what is known of an operator, looked up once."""
     name = func._schema.name.partition("::")[2]
     is_empty = name.startswith("empty")
     return _OPERATORS.setdefault(
@@ -171,7 +172,7 @@ class Float64Mode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
             if isinstance(func, torch._ops.HigherOrderOperator):
                 self.has_intervened = True
                 return self._higher_order(func, args)
-            operator = _operator(func)
+            operator = operator_of(func)
         if operator.is_metadata_check:
             self.has_intervened = True
             return None
@@ -260,30 +261,54 @@ class RoundingMode(Float64Mode):
 
     `times`: by how many roundings each is off; what fits stays as it is even then. `weights`: addresses of memory that
     the module holds. What is read there again and again is off by the same in one run: a recurrent model reads its
-    weights at every step, and to move them anew each time took half of a run.
+    weights at every step, and to move them anew each time took half of a run. `bits_of`: tells by the name of each
+    operator, in their order, to how many bits its result is rounded instead; None: to `bits`.
     """
 
-    def __init__(self, bits: int, draw: int, times: float = 1.0, weights: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        bits: int,
+        draw: int,
+        times: float = 1.0,
+        weights: frozenset[int] = frozenset(),
+        bits_of: Callable[[str], int | None] | None = None,
+    ) -> None:
         super().__init__()
         self._weights = weights
         self._moved: dict[tuple[Any, ...], torch.Tensor] = {}
-        self._bits = bits
+        self._working_bits = bits
+        self._bits_of = bits_of
         self._draw = draw
-        self._mask = (1 << (52 - bits)) - 1
-        self._noise = Noise(bits, draw, times)
+        self._noises = {bits: Noise(bits, draw, times)}
+        self._times = times
+        self._is_inside = False  # an operator that is computed by others
+        self._use(bits)
         self.operators = 0  # that were met
+
+    def _use(self, bits: int) -> None:
+        """Round to a number of bits from now on."""
+        if bits not in self._noises:
+            self._noises[bits] = Noise(bits, self._draw, self._times)
+        self._bits, self._noise = bits, self._noises[bits]
+        self._mask = self._noise.mask
 
     def finish(self, operator: Operator, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """Round the results of an operator that computes; those of a sum from inputs that are off by half an ulp."""
         self.operators += 1
+        if self._bits_of is not None and not self._is_inside:
+            self._use(self._bits_of(operator.name) or self._working_bits)
         if operator.name in ORDERS and not operator.is_mutable:
             return ORDERS[operator.name](self._draw, *args, **kwargs)
         if operator.is_exact or not self._mask:
             return out
         formula = FORMULAS.get(operator.name)
         if formula is not None:
-            with self:
-                return formula(*args, **kwargs)
+            was_inside, self._is_inside = self._is_inside, True
+            try:
+                with self:
+                    return formula(*args, **kwargs)
+            finally:
+                self._is_inside = was_inside
         if operator.is_mutable:
             return map_leaves(self._round_in_place, out)
         if operator.is_sum:
@@ -368,7 +393,7 @@ class RoundingMode(Float64Mode):
         address = value.untyped_storage().data_ptr()
         if address not in self._weights:
             return self._moved_by_noise(value)
-        key = (address, value.storage_offset(), value.shape, value.stride(), value.dtype, value._version)
+        key = (address, value.storage_offset(), value.shape, value.stride(), value.dtype, value._version, self._bits)
         moved = self._moved.get(key)
         if moved is None:
             moved = self._moved[key] = self._moved_by_noise(value)

@@ -15,9 +15,10 @@ from fuzzparity.sides.branching import BranchingSide
 from fuzzparity.sides.environment import environment
 from fuzzparity.sides.exporting import was_exported_again
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.native import MANTISSA_BITS
 from fuzzparity.sides.ort_side import OrtSide, open_ort
 from fuzzparity.sides.recorders import AnyRecorder, recorder_of
-from fuzzparity.sides.referee import MANTISSA_BITS, Referee
+from fuzzparity.sides.referee import Referee
 from fuzzparity.sides.referees import Referees
 from fuzzparity.sides.shapes import asked_dims, other_sample
 from fuzzparity.sides.torch_side import TorchSide

@@ -25,11 +25,11 @@ from fuzzparity.sides.bounds import BoundMode
 from fuzzparity.sides.double import Float64Mode, PeakMode, RoundingMode, default_float64, promoted
 from fuzzparity.sides.guard import OWN_TO_TORCH, StateGuard, is_plain_object
 from fuzzparity.sides.load import LoadedTarget
+from fuzzparity.sides.native import MANTISSA_BITS, Followed, Step, native_steps
 from fuzzparity.sides.recorders import AnyRecorder
 from fuzzparity.sides.tensors import flatten_outputs, output_leaves, to_tensor
 from fuzzparity.sides.unmoved import UnmovedMode
 
-MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3fn": 3, "float8_e5m2": 2}
 _MOST_WIDENED = 4096  # containers and objects that are looked into for tensors
 _PLAIN_RUNS = 15  # without the mode, before both are compared again
 _NEARNESS = 1 / 32  # of an input's largest magnitude: evidence moves inputs by 8 eps at most, 1 / 128 in float16
@@ -56,6 +56,8 @@ class Referee:
             self.missing = _reason("the module cannot be copied to float64", error)
         self._held = _held_by(self._module)  # kept alive, so that nothing else comes to lie where these do
         self._weights = frozenset(one.untyped_storage().data_ptr() for one in self._held)
+        self._loaded = loaded
+        self._followed: tuple[str, tuple[Step, ...]] | None = None  # the case that was watched last
         self._call = loaded.call
         self._reset = loaded.target.reset
         self._state = StateGuard(self._module)
@@ -83,17 +85,26 @@ class Referee:
     def rounded(self, case: Case, draw: int, times: float = 1.0) -> tuple[Array, ...] | None:
         """Return the outputs of one run with each intermediate rounded at random; one `draw`, one answer."""
         inputs = _widened(case)
-        mode = RoundingMode(self._bits, draw, times, self._weights)
+        mode = self._rounding(case, draw, times)
         mode.promotes = not self._plain.is_proven(inputs)
         outputs = self._run(inputs, mode)
         self.operators = mode.operators
         return _wide_outputs(outputs)
 
+    def _rounding(self, case: Case, draw: int, times: float = 1.0) -> RoundingMode:
+        """Return a mode that rounds to the working precision, or where torch computes in more, to that."""
+        if self._bits >= MANTISSA_BITS["float32"]:
+            return RoundingMode(self._bits, draw, times, self._weights)
+        if self._followed is None or self._followed[0] != case.digest:
+            self._followed = case.digest, native_steps(self._loaded, case, self._bits)
+        steps = self._followed[1]
+        return RoundingMode(self._bits, draw, times, self._weights, Followed(steps).next if steps else None)
+
     def path(self, case: Case, draw: int | None = None) -> tuple[Decision, ...]:
         """Return what the module decides in one exact run, or with each intermediate rounded at random."""
         if self.recorder is None:
             return ()
-        mode = Float64Mode() if draw is None else RoundingMode(self._bits, draw)
+        mode = Float64Mode() if draw is None else self._rounding(case, draw)
         return self.recorder.path if self._run(_widened(case), mode) is not None else ()
 
     def peak(self, case: Case) -> float:

@@ -44,8 +44,9 @@ def ask(context: Context, spec: AskSpec) -> None:
     for place, case in enumerate(spec.cases):
         if place == spec.own:
             looked = explained_at_first_sight(context, spec, deadline - time.monotonic(), most_open=_MOST_OPEN)
-            for told in (told for told, is_explained in (looked or {}).items() if is_explained):
-                context.send(AskedAgain(told, True))
+            for seen, is_explained in (looked or {}).items():
+                if is_explained:
+                    context.send(AskedAgain(seen, True))
         if looked is not None and looked.get(place) is not False:
             continue
         left = deadline - time.monotonic()
@@ -74,9 +75,8 @@ def _asked(context: Context, spec: AskSpec, place: int, case: Case, seconds: flo
     if verdict is not None:
         told = heals(context, spec, case, verdict, pairing, seconds=seconds)
         every = replace(spec, causes=(*spec.causes, *spec.others))
-        if (
-            told is False and place >= spec.own and spec.others
-        ):  # what is left may be a fault that another bucket has shown
+        if told is False and place >= spec.own and spec.others:
+            # what is left may be a fault that another bucket has shown
             told = bool(heals(context, every, case, verdict, pairing, seconds=seconds))
         if told is not None and spec.by_place:
             op, node = sure_place(context, spec, case, verdict, pairing, seconds=seconds)

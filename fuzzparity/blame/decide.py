@@ -31,6 +31,7 @@ FRESH_TRACED = "fresh export by torchscript"
 WEIGHTS = "weights"  # no vote: whether the module's stand in a given file
 # onnxruntime_session_options_config_keys.h, kOrtSessionOptionsQDQMatMulNBitsAccuracyLevel: 4 is int8 and the default
 PRECISE_CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}
+CONSTANT_PASS = "ConstantFolding"  # computes what the file says, and no more
 PRECISE_PASS = "QDQSelectorActionTransformer"  # the pass that makes MatMulNBits
 
 
@@ -54,6 +55,11 @@ class Votes:
         return next((t.said for t in self.statements if t.arbiter == arbiter), "")
 
     @property
+    def keeps_meaning(self) -> bool:
+        """Tell whether the passes that act give what the file means: ORT without them strays from it by itself."""
+        return self.passes == (CONSTANT_PASS,) and self.of(REFERENCE) == ORT
+
+    @property
     def healing_export(self) -> str:
         """Return the exporter whose fresh export gives torch's answer, "" where none was seen to."""
         found = {"torchscript": FRESH_TRACED, "dynamo": FRESH_EXPORT}
@@ -69,7 +75,7 @@ def decide(votes: Votes) -> tuple[str, str]:
     if captured == ORT:
         name = CAPTURED if votes.of(CAPTURED) else TRACED
         return "capture", f"the {name}, run in torch, already gives ORT's answer"
-    if votes.of(UNOPTIMIZED) == TORCH:
+    if votes.of(UNOPTIMIZED) == TORCH and not votes.keeps_meaning:
         if votes.passes:
             joined = "+".join(votes.passes)
             alone = "alone " if len(votes.passes) == 1 else "together "

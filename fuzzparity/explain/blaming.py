@@ -105,6 +105,9 @@ class _Inquiry:
             return
         if self._ask(words.UNOPTIMIZED, lambda: bench.on_ort(replace(bench.ort, optimization_level="none"))) == TORCH:
             self._bisect()
+            is_folded = self._passes == (words.CONSTANT_PASS,)
+            if is_folded and self._ask(words.REFERENCE, bench.reference) == ORT and bench.is_given:
+                self._ask_file()
             return
         if self._verdict.kind is Kind.LOAD_ERROR and self._is_invalid():
             self._ask_again()

@@ -11,6 +11,7 @@ def votes(said: dict[str, str], **more: object) -> Votes:
     return Votes(tuple(Statement(name, side) for name, side in said.items()), **more)  # type: ignore[arg-type]
 
 
+FOLDED = (words.CONSTANT_PASS,)
 CAPTURE_RIGHT = {words.UNOPTIMIZED: "ort", words.CAPTURED: "torch"}
 
 
@@ -22,6 +23,10 @@ CAPTURE_RIGHT = {words.UNOPTIMIZED: "ort", words.CAPTURED: "torch"}
         (votes({words.UNOPTIMIZED: "torch"}, passes=("A",)), "optimizer:A"),
         (votes({words.UNOPTIMIZED: "torch"}, passes=("A", "B")), "optimizer:A+B"),
         (votes({words.UNOPTIMIZED: "torch"}), "optimizer:unknown"),
+        (votes({words.UNOPTIMIZED: "torch", words.REFERENCE: "ort"}, passes=("A",)), "optimizer:A"),
+        (votes({words.UNOPTIMIZED: "torch", words.REFERENCE: "torch"}, passes=FOLDED), "optimizer:ConstantFolding"),
+        (votes({words.UNOPTIMIZED: "torch", words.REFERENCE: "ort"}, passes=FOLDED), "export"),
+        (votes({words.UNOPTIMIZED: "torch", words.REFERENCE: "ort"}, passes=FOLDED, is_given=True), "onnx_file"),
         (votes({**CAPTURE_RIGHT, words.REFERENCE: "ort"}), "export"),
         (votes({**CAPTURE_RIGHT, words.DECOMPOSED: "ort"}), "export"),
         (votes({**CAPTURE_RIGHT, words.UNSIMPLIFIED: "torch"}), "export"),

@@ -151,6 +151,7 @@ def slopes(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple
         length = x.shape[dim]
         if length > 1:
             steps = x.diff(dim=dim).abs()
+            steps = torch.where(steps.isfinite(), steps, 0.0)  # a NaN read with weight 0 hides nothing beside it
             after, before = steps.narrow(dim, length - 2, 1), steps.narrow(dim, 0, 1)
             steepest = torch.maximum(torch.cat([steps, after], dim), torch.cat([before, steps], dim))
             found.append((length, func(steepest, *args[1:], **kwargs)))

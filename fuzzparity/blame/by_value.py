@@ -7,6 +7,7 @@ that are the same by chance, as in a minimized input full of zeros, pair nothing
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -262,8 +263,22 @@ class _Book:
                 same = [self.events[place] for place, one in alike if self.same(value, one)]
                 if any(self._supports(node, value, event) for event in same):
                     self.right.add(name)
-                    is_telling = _is_telling(value)
-                    self.taken.update(id(event) for event in same if is_telling or is_akin(event.op, node.op_type))
+                    self.taken.update(id(event) for event in same if self._stands_for(node, value, event))
+
+    def _stands_for(self, node: onnx.NodeProto, value: Array, event: Event) -> bool:
+        """Tell whether a node with a right value is what the file has for an operator of torch's that gave it."""
+        if is_akin(event.op, node.op_type):
+            return True
+        if not _is_telling(value):
+            return False
+        # a clamp that had nothing to clamp gave what it read, and stands for a node of its own that follows
+        is_step = any(is_akin(event.op, kind) for kind in self._kinds)
+        return not (is_step and self.is_among(value, event.inputs))
+
+    @functools.cached_property
+    def _kinds(self) -> frozenset[str]:
+        """Return the kinds of nodes that do more than hand on what they read."""
+        return frozenset(node.op_type for node in self.view.graph.node) - MOVING
 
     def _supports(self, node: onnx.NodeProto, value: Array, event: Event) -> bool:
         """Tell whether it is no chance that a node gives what an operator of torch's gave."""

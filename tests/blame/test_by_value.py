@@ -197,6 +197,20 @@ def test_a_bias_that_is_all_that_is_left_is_no_proof_that_the_values_before_it_a
     assert match.event.op == "aten.relu.default"
 
 
+def test_an_operator_that_had_nothing_to_do_in_torch_still_stands_for_the_node_of_its_kind():
+    weight = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 18]> net (float[n, 4] x) => (float[n, 4] y) <float six = {6}> '
+        "{ a = MatMul (x, weight)  b = Min (a, six)  c = MatMul (b, weight)  y = Tanh (c) }"
+    )
+    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
+    given = torch.from_numpy(weight)
+    x = (np.float32([[6.5, 1.0, -2.0, 0.5]]) @ np.linalg.inv(weight)).astype(np.float32)  # all below torch's bound
+    match = found(lambda x: torch.tanh((x @ given).clamp(max=8.0) @ given), model, {"x": x})
+    assert match.event is not None
+    assert (match.node.op_type, match.event.op, match.is_sure) == ("Min", "aten.clamp.default", True)
+
+
 def test_an_operator_that_the_file_lacks_is_named_with_the_node_that_reads_on():
     match = found(
         lambda x: torch.tanh(torch.relu(x @ WEIGHT) * 2),
